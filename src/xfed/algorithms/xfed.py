@@ -1,0 +1,202 @@
+"""X-FED: conflict-aware cross-client federated exit distillation (Section 4 of the paper; spec section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
+from torch import Tensor
+
+from xfed.algorithms.fedper import FedPer
+from xfed.algorithms.matching import Matrix, cosines, match_teachers
+from xfed.algorithms.selection import SCHEDULES, ScheduleName, select_students
+from xfed.components import BaseSettings
+from xfed.models.parts import Parts
+from xfed.protocol.algorithm import method
+from xfed.protocol.client import Client
+from xfed.protocol.cohort import Cohort
+from xfed.protocol.message import Message
+from xfed.protocol.server import Server
+from xfed.protocol.uploads import Uploads
+from xfed.training.distillation import CachedTeacher, Distillation, LiveTeacher, SteppingTeacher, Teacher
+from xfed.training.objectives import JointExits, Objective
+from xfed.training.trainer import Phase
+
+LAST = Parts.LAST_EXIT.key
+
+LITERAL: dict[str, Any] = {
+    "similarity": "parameters",
+    "teachers": "all",
+    "mix": "start",
+    "temperature": 1.0,
+    "kd_on_last": True,
+    "evaluated": "trained",
+}
+"""What the `literal` profile, the paper's text word for word, sets otherwise than `recommended` (spec 5.3)."""
+
+
+@method("xfed")
+class XFed(FedPer):
+    """Personal exits that join training progressively and learn from last exits of similar clients.
+
+    Objective of client i: Σ_{j ∈ S_i} CE_j / m + λ Σ_{j ∈ S_i, j < m} τ² KL(teacher_i ‖ exit j), where S_i is
+    chosen by the server and teacher_i = (φ, h̄_i) carries the mixture h̄_i = Σ_j k_ij h_jm of last exits.
+    Travels: the backbone φ (averaged) and the last exit (collected and mixed). Stays on the client: the shallow
+    exits. The server keeps each client's last exit, its mixture and its last update.
+    """
+
+    travels = Parts.BACKBONE | Parts.LAST_EXIT
+    collected = Parts.LAST_EXIT
+
+    class Settings(BaseSettings):
+        profile: Literal["recommended", "literal"] = Field(
+            "recommended",
+            description="defaults of all settings below: recommended, or the paper word for word",
+        )
+        schedule: ScheduleName = Field(
+            "linear", description="share R(t) of student exits that train in round t"
+        )
+        mu: PositiveFloat = Field(
+            0.6, description="μ: large mixes all teachers alike, tiny (1e-6) means no matching"
+        )
+        lam: NonNegativeFloat = Field(1.0, description="λ: strength of distillation")
+        temperature: PositiveFloat = Field(
+            2.0, description="τ of distillation, which is scaled by τ² (literal: 1)"
+        )
+        teacher: Literal["frozen", "live"] = Field(
+            "frozen",
+            description="teach from the received model, or from the client's own last exit as it trains",
+        )
+        teachers: Literal["participants", "all"] = Field(
+            "participants",
+            description="mix the last exits of this round's clients, or of all seen so far (literal)",
+        )
+        mix: Literal["end", "start"] = Field(
+            "end", description="mix teachers when a round ends, or when the next one starts (literal)"
+        )
+        similarity: Literal["update", "parameters"] = Field(
+            "update",
+            description="compare clients by the last change of their last exit, or by the exit (literal)",
+        )
+        kd_weight: Literal["sum", "mean"] = Field(
+            "sum", description="add the students' divergences, or divide by m"
+        )
+        kd_on_last: bool = Field(False, description="distil into the last exit too (literal: yes)")
+        evaluated: Literal["mixed", "trained"] = Field(
+            "mixed",
+            description="last exit that a client is evaluated with: mixture, or as it trained it (literal)",
+        )
+
+        @model_validator(mode="before")
+        @classmethod
+        def _profile(cls, values: Any) -> Any:
+            literal = isinstance(values, dict) and values.get("profile") == "literal"
+            return {**LITERAL, **values} if literal else values
+
+    settings: Settings
+
+    # On the server
+
+    def deliver(self, server: Server, clients: Sequence[int]) -> dict[int, Message]:
+        """Send the backbone, and the last exit that the client is evaluated with."""
+        if self.settings.evaluated == "trained":
+            exits = self._trained(server, clients)
+        elif self.settings.mix == "end":
+            exits = self._outgoing(server, clients)
+        else:
+            exits = self._mixture(server, clients, server.kept.known())
+        messages = super().deliver(server, clients)
+        return {c: messages[c].having({LAST: row}) for c, row in zip(clients, exits, strict=True)}
+
+    def download(self, server: Server, cohort: Cohort) -> dict[int, Message]:
+        """Send the backbone, the mixed last exit and the exits that train this round."""
+        clients = cohort.clients
+        directions = self._directions(server, clients)
+        share = SCHEDULES[self.settings.schedule](cohort.round, cohort.rounds)
+        students = select_students(
+            cosines(directions, directions, clients, clients),
+            share,
+            server.layout.exits,
+            server.ties(cohort.round),
+        )
+        messages = super().download(server, cohort)
+        outgoing = self._outgoing(server, clients)
+        return {
+            client: messages[client].having({LAST: row}, students=chosen)
+            for client, row, chosen in zip(clients, outgoing, students, strict=True)
+        }
+
+    def aggregate(self, server: Server, uploads: Uploads) -> None:
+        """Average the backbone; keep last exits and their changes; mix teachers from that snapshot."""
+        super().aggregate(server, uploads)
+        clients = uploads.clients
+        sent = self._outgoing(server, clients)
+        for client, before, after in zip(clients, sent, uploads.stack(Parts.LAST_EXIT), strict=True):
+            server.keep(client, trained=after, update=after - before)
+        if self.settings.mix == "end":
+            for client, row in zip(
+                clients, self._mixture(server, clients, self._teachers(server, clients)), strict=True
+            ):
+                server.keep(client, mixed=row)
+
+    def _outgoing(self, server: Server, clients: Sequence[int]) -> Tensor:
+        """Give the last exits that go out for training; asked again before the round's uploads are kept, the same."""
+        if self.settings.mix == "start":
+            return self._mixture(server, clients, self._teachers(server, clients))
+        return torch.stack([server.kept_or_initial(client, Parts.LAST_EXIT, "mixed") for client in clients])
+
+    def _teachers(self, server: Server, clients: Sequence[int]) -> list[int]:
+        known = server.kept.known()
+        return known if self.settings.teachers == "all" else [c for c in clients if c in set(known)]
+
+    def _mixture(self, server: Server, clients: Sequence[int], teachers: Sequence[int]) -> Tensor:
+        """Compute h̄_i = Σ_j k_ij h_jm for each client i over the teachers j; without teachers, the initial exit."""
+        if not teachers:
+            return self._trained(server, clients)
+        similarity = cosines(
+            self._directions(server, clients), self._directions(server, teachers), clients, teachers
+        )
+        weights = match_teachers(similarity, self.settings.mu)
+        return torch.from_numpy(weights @ self._trained(server, teachers).double().numpy()).float()
+
+    def _trained(self, server: Server, clients: Sequence[int]) -> Tensor:
+        return torch.stack([server.kept_or_initial(client, Parts.LAST_EXIT, "trained") for client in clients])
+
+    def _directions(self, server: Server, clients: Sequence[int]) -> Matrix:
+        """Give the vectors whose cosines say how alike clients are; zero where a client has none yet."""
+        if self.settings.similarity == "parameters":
+            rows = self._trained(server, clients)
+        else:
+            none = torch.zeros(server.layout.count(Parts.LAST_EXIT))
+            rows = torch.stack([server.kept.get(client).get("update", none) for client in clients])
+        return rows.double().numpy().astype(np.float64)
+
+    # On the client
+
+    def phases(self, client: Client, received: Message) -> list[Phase]:
+        """Train the backbone and the selected exits; the students among them also learn from the teacher."""
+        selected = received.values["students"]
+        assert isinstance(selected, list)
+        students = [j for j in selected if self.settings.kd_on_last or j < client.exits - 1]
+        objective: Objective = JointExits()
+        if students:
+            strength = self.settings.lam / (client.exits if self.settings.kd_weight == "mean" else 1)
+            objective += Distillation(
+                self._teacher(client, received), students, strength, self.settings.temperature
+            )
+        return [client.phase(objective, exits=selected)]
+
+    def _teacher(self, client: Client, received: Message) -> Teacher:
+        last = client.exits - 1
+        if self.settings.teacher == "live":
+            return LiveTeacher(last)
+        model = client.model(client.state, received.tensors)
+        trainer = client.trainer
+        if trainer.layout.count(Parts.STATISTICS) and self.statistics == "local":
+            return SteppingTeacher(
+                trainer.frozen_copy(model), last, trainer.costs.forward([last]), client.meter
+            )
+        return CachedTeacher(client.outputs(model, [last]).logits[last])

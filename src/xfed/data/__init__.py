@@ -1,0 +1,1 @@
+"""What the clients hold: data sets, partitions, and each client's train, calibration and test views."""

@@ -1,0 +1,1 @@
+"""Per-exit accuracy, and honest summaries over clients."""

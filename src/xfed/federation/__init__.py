@@ -1,0 +1,1 @@
+"""The one round loop, what clients and server remember, checkpoints, and what watches a run."""

@@ -1,0 +1,119 @@
+"""Where clients live during a simulation: everything that one device would have, for any client asked for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from torch import Tensor
+
+from xfed.data.dataset import Dataset
+from xfed.data.partition import Partition
+from xfed.data.views import ClientData
+from xfed.evaluation.accuracy import Evaluation, evaluate
+from xfed.federation.store import ClientStore
+from xfed.files import write_tensors
+from xfed.models.layout import ModelState
+from xfed.protocol.algorithm import Algorithm
+from xfed.protocol.client import Client, Personal, Schedule
+from xfed.protocol.message import Message
+from xfed.training.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class Task:
+    """One piece of client work: train on a message, or evaluate (and perhaps save) the model it makes."""
+
+    client: int
+    round: int
+    message: Message
+    state_version: int | None
+    save_to: Path | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What comes back from training: the upload, and what the work cost (telemetry, not a message)."""
+
+    upload: Message
+    loss: float
+    macs: int
+    has_state: bool
+
+
+class Engine(Protocol):
+    """Where clients run. Results come back in the order of the tasks, whoever finished first."""
+
+    def train(self, tasks: Sequence[Task]) -> Iterator[Trained]:
+        """Train clients."""
+
+    def evaluate(self, tasks: Sequence[Task]) -> Iterator[Evaluation]:
+        """Evaluate clients."""
+
+    def close(self) -> None:
+        """Let go of workers."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """Runs client work in this process, one client at a time, on one resident network."""
+
+    algorithm: Algorithm
+    trainer: Trainer
+    initial: ModelState
+    dataset: Dataset
+    partition: Partition
+    schedule: Schedule
+    states: ClientStore
+    seed: int
+
+    def client(self, task: Task) -> Client:
+        """Bring a client to life: its views, its state, its streams."""
+        return Client(
+            id=task.client,
+            round=task.round,
+            data=ClientData.of(self.dataset, self.partition.splits[task.client]),
+            state=self.states.read(task.client, task.state_version),
+            initial=self.initial,
+            trainer=self.trainer,
+            schedule=self.schedule,
+            seed=self.seed,
+        )
+
+    def train(self, task: Task) -> Trained:
+        """Train a client and write its new state; the state counts once the round is complete."""
+        client = self.client(task)
+        upload = self.algorithm.train(client, task.message)
+        if client.state:
+            self.states.write(client.id, task.round, client.state)
+        return Trained(upload, client.meter.loss, client.meter.macs, bool(client.state))
+
+    def evaluate(self, task: Task) -> Evaluation:
+        """Evaluate the client's personal model on its test samples; save the model where asked to."""
+        client = self.client(task)
+        personal = self.algorithm.personal(client, task.message)
+        if task.save_to is not None:
+            self._save(task.save_to, client.id, personal)
+        return evaluate(client, personal.shared, personal.own)
+
+    def _save(self, folder: Path, client: int, personal: Personal) -> None:
+        """Save named tensors: what clients share once, by its digest, and each client's own beside it."""
+        layout = self.trainer.layout
+        shared = layout.named(personal.shared)
+        name = f"shared-{_digest(shared)}.safetensors" if shared else ""
+        if shared and not (folder / name).exists():
+            write_tensors(folder / name, shared)
+        write_tensors(
+            folder / f"client-{client:06d}.safetensors", layout.named(personal.own), {"shared": name}
+        )
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    content = hashlib.sha256()
+    for name, tensor in tensors.items():
+        content.update(name.encode())
+        content.update(tensor.contiguous().numpy().data)
+    return content.hexdigest()[:16]

@@ -1,0 +1,152 @@
+"""Where each parameter lives in the one flat vector of a model, and how parts are cut out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from xfed.models.network import EarlyExitNetwork
+from xfed.models.parts import Parts
+
+ALIGNMENT = 16  # float32 values, 64 bytes: kernels then see every part at the same alignment everywhere
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One named tensor in a flat vector."""
+
+    name: str
+    shape: torch.Size
+    part: Parts
+    start: int
+
+    @property
+    def stop(self) -> int:
+        """End of the tensor in the flat vector."""
+        return self.start + prod(self.shape)
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """All numbers of a model: the flat parameters (with padding between parts) and the flat statistics."""
+
+    parameters: Tensor
+    statistics: Tensor
+
+    def clone(self) -> ModelState:
+        """Copy both vectors."""
+        return ModelState(self.parameters.clone(), self.statistics.clone())
+
+    def to(self, device: torch.device) -> ModelState:
+        """Move both vectors."""
+        return ModelState(self.parameters.to(device), self.statistics.to(device))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Addresses of a network's tensors. Equal networks have equal layouts, on every machine."""
+
+    entries: tuple[Entry, ...]
+    size: int
+    statistics: tuple[Entry, ...]
+    statistics_size: int
+    exits: int
+    _of: dict[Parts, tuple[Entry, ...]] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, network: EarlyExitNetwork) -> Layout:
+        """Lay out stages first, then exits; every stage and every exit starts on a 64-byte boundary."""
+        entries: list[Entry] = []
+        end = 0
+        last = len(network.exits) - 1
+        for prefix, modules in (("stages", network.stages), ("exits", network.exits)):
+            for index, module in enumerate(modules):
+                part = Parts.BACKBONE
+                if prefix == "exits":
+                    part = Parts.LAST_EXIT if index == last else Parts.SHALLOW_EXITS
+                end = -(-end // ALIGNMENT) * ALIGNMENT
+                for name, parameter in module.named_parameters():
+                    entries.append(Entry(f"{prefix}.{index}.{name}", parameter.shape, part, end))
+                    end = entries[-1].stop
+        statistics: list[Entry] = []
+        count = 0
+        for name, buffer in _running(network).items():
+            statistics.append(Entry(name, buffer.shape, Parts.STATISTICS, count))
+            count = statistics[-1].stop
+        return cls(tuple(entries), -(-end // ALIGNMENT) * ALIGNMENT, tuple(statistics), count, last + 1)
+
+    def bind(self, network: EarlyExitNetwork, device: torch.device) -> ModelState:
+        """Move the network's numbers into two flat vectors and make its tensors views of them."""
+        state = ModelState(
+            torch.zeros(self.size, device=device), torch.zeros(self.statistics_size, device=device)
+        )
+        parameters = dict(network.named_parameters())
+        for entry in self.entries:
+            view = state.parameters[entry.start : entry.stop].view(entry.shape)
+            parameters[entry.name].data = view.copy_(parameters[entry.name].data)
+        for entry, buffer in zip(self.statistics, _running(network).values(), strict=True):
+            buffer.data = state.statistics[entry.start : entry.stop].view(entry.shape).copy_(buffer.data)
+        return state
+
+    def entries_of(self, parts: Parts) -> tuple[Entry, ...]:
+        """Give the entries of some parts, in the order of the flat vector."""
+        if parts not in self._of:
+            self._of[parts] = tuple(e for e in self.entries + self.statistics if e.part in parts)
+        return self._of[parts]
+
+    def count(self, parts: Parts) -> int:
+        """Count the numbers in some parts, without padding."""
+        return sum(entry.stop - entry.start for entry in self.entries_of(parts))
+
+    def gather(self, state: ModelState, part: Parts) -> Tensor:
+        """Copy one part out, densely packed."""
+        source = state.statistics if part is Parts.STATISTICS else state.parameters
+        pieces = [source[entry.start : entry.stop] for entry in self.entries_of(part)]
+        return torch.cat(pieces) if pieces else source.new_zeros(0)
+
+    def scatter(self, state: ModelState, part: Parts, packed: Tensor) -> None:
+        """Copy one densely packed part into its place."""
+        target = state.statistics if part is Parts.STATISTICS else state.parameters
+        if packed.numel() != self.count(part):
+            raise ValueError(
+                f"{part.key} has {packed.numel()} numbers; this network's has {self.count(part)}"
+            )
+        start = 0
+        for entry in self.entries_of(part):
+            width = entry.stop - entry.start
+            target[entry.start : entry.stop].copy_(packed[start : start + width])
+            start += width
+
+    def pack(self, state: ModelState, parts: Parts) -> dict[str, Tensor]:
+        """Copy parts out by name, leaving out those this network does not have."""
+        return {part.key: self.gather(state, part) for part in parts if self.count(part)}
+
+    def unpack(self, state: ModelState, tensors: Mapping[str, Tensor]) -> None:
+        """Copy named parts into their places; other names are left alone."""
+        for part in Parts.MODEL | Parts.STATISTICS:
+            if part.key in tensors:
+                self.scatter(state, part, tensors[part.key])
+
+    def named(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Split packed parts into the network's own tensors, by their `state_dict` names."""
+        named: dict[str, Tensor] = {}
+        for part in Parts.MODEL | Parts.STATISTICS:
+            if part.key in tensors:
+                entries = self.entries_of(part)
+                pieces = tensors[part.key].split([entry.stop - entry.start for entry in entries])
+                named.update((e.name, p.view(e.shape)) for e, p in zip(entries, pieces, strict=True))
+        return named
+
+
+def _running(network: EarlyExitNetwork) -> dict[str, Tensor]:
+    """Find the running means and variances, by `state_dict` name."""
+    return {
+        f"{name}.{kind}": getattr(module, kind)
+        for name, module in network.named_modules()
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is not None
+        for kind in ("running_mean", "running_var")
+    }

@@ -1,0 +1,1 @@
+"""The words everyone shares: Message, Client, Cohort, Server, Uploads, Algorithm."""

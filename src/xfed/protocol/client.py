@@ -1,0 +1,116 @@
+"""What a method sees on a device: its data views, its own state, random streams and the trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from xfed.components import BaseSettings
+from xfed.data.views import ClientData
+from xfed.models.layout import ModelState
+from xfed.models.network import ExitOutputs
+from xfed.models.parts import Parts
+from xfed.protocol.message import Message
+from xfed.training.objectives import Objective
+from xfed.training.trainer import Meter, Phase, Stream, Trainer
+
+
+class Schedule(BaseSettings):
+    """The local training everyone shares: η_t = rate · decay^(t−1) in round t, counted from 1 (spec section 1)."""
+
+    epochs: int
+    rate: float
+    decay: float
+    momentum: float
+    weight_decay: float
+    rounds: int
+
+    def rate_in(self, round: int) -> float:
+        """Give the learning rate of a round."""
+        return self.rate * self.decay ** (round - 1)
+
+
+@dataclass
+class Client:
+    """One client during one piece of work. It never sees another client's data, state or parameters.
+
+    `state` is this client's own and outlives the round; a method replaces entries, never writes into them.
+    """
+
+    id: int
+    round: int
+    data: ClientData
+    state: dict[str, Tensor]
+    initial: ModelState
+    trainer: Trainer
+    schedule: Schedule
+    seed: int
+    meter: Meter = field(default_factory=Meter)
+
+    @property
+    def exits(self) -> int:
+        """Number of exits of this client's network."""
+        return len(self.trainer.network.exits)
+
+    @property
+    def samples(self) -> int:
+        """Number of training samples: what size-weighted averaging weighs by."""
+        return len(self.data.train)
+
+    def model(self, *sources: Mapping[str, Tensor]) -> ModelState:
+        """Assemble a model: the common initial one, overlaid by named parts, later sources over earlier ones."""
+        model = self.initial.clone()
+        for source in sources:
+            self.trainer.layout.unpack(model, source)
+        return model
+
+    def phase(
+        self, objective: Objective, exits: Collection[int] | None = None, parts: Parts = Parts.MODEL
+    ) -> Phase:
+        """Describe a phase with the round's common settings."""
+        common = self.schedule
+        return Phase(
+            objective=objective,
+            epochs=common.epochs,
+            rate=common.rate_in(self.round),
+            parts=parts,
+            exits=exits,
+            momentum=common.momentum,
+            weight_decay=common.weight_decay,
+        )
+
+    def train(self, model: ModelState, phases: Sequence[Phase]) -> ModelState:
+        """Train on this client's training view."""
+        stream = Stream(self.seed, self.id, self.round)
+        return self.trainer.train(model, self.data.train, phases, stream, self.meter)
+
+    def outputs(self, model: ModelState, exits: Collection[int]) -> ExitOutputs:
+        """Run a model over the training view without training; the cost is counted."""
+        return self.trainer.outputs(model, self.data.train, exits, self.meter)
+
+    def pack(self, model: ModelState, parts: Parts) -> dict[str, Tensor]:
+        """Copy named parts of a model."""
+        return self.trainer.layout.pack(model.to(self.initial.parameters.device), parts)
+
+
+@dataclass(frozen=True)
+class Personal:
+    """A client's model for evaluation and export, as an overlay.
+
+    What came with the server's message for everyone alike stands beside what is this client's own, so that
+    clients on one backbone can be stored (and evaluated) together.
+    """
+
+    shared: Mapping[str, Tensor]
+    own: Mapping[str, Tensor]
+
+
+def overlay(message: Message, state: Mapping[str, Tensor], alike: Parts) -> Personal:
+    """Split a message into what is alike for everyone and what is the client's, and add its own parts."""
+    names = {part.key for part in alike}
+    parts = {part.key for part in Parts.MODEL | Parts.STATISTICS}
+    shared = {name: tensor for name, tensor in message.tensors.items() if name in names}
+    own = {**state, **message.tensors}
+    return Personal(shared, {name: tensor for name, tensor in own.items() if name in parts - names})

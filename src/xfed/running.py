@@ -1,0 +1,311 @@
+"""From a description to an assembled federation, a run on disk, and back from there."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+import yaml
+
+from xfed.data.dataset import Dataset
+from xfed.data.partition import Partition, dirichlet_partition, read_partition
+from xfed.engines.processes import ProcessEngine
+from xfed.engines.serial import SerialEngine
+from xfed.errors import InputError
+from xfed.evaluation.accuracy import majority_baseline
+from xfed.evaluation.summary import RoundAccuracy, Summary, summarise
+from xfed.experiment import Experiment, code_version
+from xfed.federation.host import Engine, Host
+from xfed.federation.loop import Federation, Plan, Watcher, restore
+from xfed.federation.progress import ProgressBar
+from xfed.federation.run_directory import RoundRecord, RunDirectory
+from xfed.federation.store import ClientStore
+from xfed.files import read_tensors
+from xfed.models.costs import Costs, measure
+from xfed.models.layout import Layout, ModelState
+from xfed.models.network import EarlyExitNetwork, seeded
+from xfed.protocol.server import Server
+from xfed.randomness import Purpose, derive
+from xfed.training.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run on disk, finished or not."""
+
+    directory: RunDirectory
+    experiment: Experiment
+
+    @property
+    def path(self) -> Path:
+        """Folder of the run."""
+        return self.directory.root
+
+    @property
+    def finished(self) -> bool:
+        """Tell whether all rounds are done."""
+        return self.directory.finished
+
+    def environment(self) -> dict[str, Any]:
+        """Give versions, checksums, the majority-class baseline and the network's costs."""
+        return self.directory.environment()
+
+    def evaluations(self) -> list[RoundAccuracy]:
+        """Give the evaluated rounds, in order."""
+        return self.directory.evaluations()
+
+    def rounds(self) -> list[RoundRecord]:
+        """Give what each round moved and cost."""
+        return self.directory.rounds()
+
+    def summary(self) -> Summary:
+        """Give the `last`, `last5` and `best` accuracy."""
+        return summarise(self.evaluations())
+
+    def model(self, client: int) -> EarlyExitNetwork:
+        """Load a client's final personal network, ready to answer."""
+        path = self.directory.models / f"client-{client:06d}.safetensors"
+        if not path.is_file():
+            raise InputError(f"run {str(self.path)!r} has no final model of client {client}")
+        tensors = read_tensors(path)
+        with safetensors.safe_open(path, framework="pt") as file:
+            shared = file.metadata()["shared"]
+        if shared:
+            tensors |= read_tensors(self.directory.models / shared)
+        network = build_network(self.experiment, *self._shape())
+        network.load_state_dict(tensors, strict=False)
+        return network.eval()
+
+    def _shape(self) -> tuple[tuple[int, ...], int]:
+        network = self.environment()["network"]
+        return tuple(network["input_shape"]), network["classes"]
+
+
+def open_run(path: Path) -> Run:
+    """Open a run directory."""
+    directory = RunDirectory.open(path)
+    values = yaml.safe_load(directory.settings())
+    values["plugin"] = sorted(directory.plugins.glob("*.py")) if directory.plugins.is_dir() else []
+    return Run(directory, Experiment.from_mapping(values))
+
+
+def run(experiment: Experiment, progress: bool = True) -> Run:
+    """Carry out an experiment in a new run directory."""
+    dataset = experiment.dataset_source().load()
+    partition = make_partition(experiment, dataset)
+    experiment = experiment.model_copy(update={"clients": len(partition)})
+    root = experiment.out or new_run_path(experiment)
+    costs = build_trainer(experiment, dataset).costs
+    directory = RunDirectory(root)
+    directory.create(
+        experiment.to_yaml(), describe_environment(experiment, dataset, partition, costs), partition.to_json()
+    )
+    for number, path in enumerate(experiment.plugin):
+        directory.plugins.mkdir(exist_ok=True)
+        shutil.copyfile(path, directory.plugins / f"{number}-{path.name}")
+    return _carry_out(Run(directory, experiment), dataset, partition, progress)
+
+
+def resume(path: Path, progress: bool = True, from_round: int | None = None, **elsewhere: Any) -> Run:
+    """Continue a run after any interruption; a finished run is left as it is.
+
+    `elsewhere` may change where it runs (engine, workers, device), never what it computes.
+    """
+    opened = open_run(path)
+    if opened.finished:
+        return opened
+    changed = Experiment.from_mapping({**opened.experiment.model_dump(), **elsewhere})
+    dataset = changed.dataset_source().load()
+    noted = opened.environment()
+    if dataset.checksum() != noted["data_sha256"]:
+        raise InputError(
+            f"data set {changed.dataset!r} is not the one that run {str(path)!r} was started with"
+        )
+    if code_version() != noted["code_version"]:
+        raise InputError(
+            f"run {str(path)!r} was started by another version of the code ({noted['xfed']}, {noted['code_version']}); "
+            "only the same version continues it bit for bit"
+        )
+    partition = read_partition(opened.directory.partition, len(dataset), 0.0, changed.seed)
+    return _carry_out(Run(opened.directory, changed), dataset, partition, progress, from_round)
+
+
+def make_partition(experiment: Experiment, dataset: Dataset) -> Partition:
+    """Deal the samples out: by the file if there is one, else by label skew."""
+    if experiment.partition is None:
+        return dirichlet_partition(
+            dataset.labels.numpy(),
+            experiment.clients,
+            experiment.alpha,
+            experiment.min_samples,
+            experiment.calibration,
+            experiment.seed,
+        )
+    partition = read_partition(experiment.partition, len(dataset), experiment.calibration, experiment.seed)
+    if "clients" in experiment.model_fields_set and experiment.clients != len(partition):
+        raise InputError(
+            f"partition file {str(experiment.partition)!r} has {len(partition)} clients, but clients is "
+            f"{experiment.clients}; leave clients out or make them agree"
+        )
+    return partition
+
+
+def build_network(experiment: Experiment, input_shape: tuple[int, ...], classes: int) -> EarlyExitNetwork:
+    """Build the network that server and clients start from."""
+    weights = derive(experiment.seed, Purpose.INITIAL_WEIGHTS)
+    return seeded(experiment.model_source(), input_shape, classes, experiment.exits, weights)
+
+
+def build_trainer(experiment: Experiment, dataset: Dataset) -> Trainer:
+    """Build the resident network and the loops over it."""
+    network = build_network(experiment, dataset.input_shape, len(dataset.classes))
+    costs = measure(network, dataset.normalise(dataset.inputs[:1].cpu()))
+    return Trainer(network, Layout.of(network), costs, torch.device(experiment.device), experiment.batch_size)
+
+
+def build_host(experiment: Experiment, states: Path, partition: Partition, dataset: Dataset) -> Host:
+    """Build what client work needs, in whatever process it happens."""
+    trainer = build_trainer(experiment, dataset)
+    return Host(
+        algorithm=experiment.algorithm(),
+        trainer=trainer,
+        initial=trainer.snapshot().to(torch.device("cpu")),
+        dataset=dataset.to(trainer.device),
+        partition=partition,
+        schedule=experiment.schedule(),
+        states=ClientStore(states),
+        seed=experiment.seed,
+    )
+
+
+def build_engine(experiment: Experiment, states: Path, partition: Partition, dataset: Dataset) -> Engine:
+    """Build where clients run."""
+    builder = partial(build_host, experiment, states, partition)
+    if experiment.engine == "serial":
+        return SerialEngine(builder(dataset))
+    components = (
+        type(experiment.algorithm()),
+        type(experiment.dataset_source()),
+        type(experiment.model_source()),
+    )
+    for component in components:
+        if component.__module__ == "__main__":
+            raise InputError(
+                f"{component.name!r} is defined in the running script, which worker processes do not import; "
+                "put it into a file and give that as plugin, or use engine 'serial'"
+            )
+    return ProcessEngine(builder, dataset, experiment.workers or os.cpu_count() or 1)
+
+
+def _carry_out(
+    run: Run, dataset: Dataset, partition: Partition, progress: bool, from_round: int | None = None
+) -> Run:
+    experiment, directory = run.experiment, run.directory
+    checkpoint = None
+    if directory.checkpoints.rounds():
+        checkpoint = directory.checkpoints.read(from_round)
+    trainer = build_trainer(experiment, dataset)
+    initial = trainer.snapshot().to(torch.device("cpu"))
+    states = ClientStore(directory.client_states, checkpoint.client_versions if checkpoint else None)
+    kept = ClientStore(directory.server_states, checkpoint.kept_versions if checkpoint else None)
+    server = Server(trainer.layout, initial, initial.clone(), {}, kept, experiment.seed, experiment.clients)
+    if checkpoint:
+        restore(server, checkpoint)
+    plan = Plan(
+        rounds=experiment.rounds,
+        cohort_size=experiment.cohort_size,
+        eval_every=experiment.eval_every,
+        checkpoint_every=experiment.checkpoint_every,
+        sizes=[len(split.train) for split in partition.splits],
+        seed=experiment.seed,
+    )
+    earlier = directory.evaluations(until=server.round)
+    with _single_thread(), _watching(progress, experiment, server.round, earlier) as watchers:
+        engine = build_engine(experiment, directory.client_states, partition, dataset)
+        try:
+            Federation(experiment.algorithm(), server, states, kept, engine, plan, directory, watchers).run()
+        finally:
+            engine.close()
+    directory.finish({"finished": datetime.now(UTC).isoformat(timespec="seconds")})
+    return run
+
+
+@contextmanager
+def _watching(
+    progress: bool, experiment: Experiment, done: int, earlier: Sequence[RoundAccuracy]
+) -> Iterator[Sequence[Watcher]]:
+    if not progress:
+        yield ()
+        return
+    with ProgressBar(f"{experiment.method} on {experiment.dataset}", experiment.rounds, done, earlier) as bar:
+        yield (bar,)
+
+
+@contextmanager
+def _single_thread() -> Iterator[None]:
+    """Compute on one thread, as every worker does: sums then have the same bits everywhere."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def new_run_path(experiment: Experiment) -> Path:
+    """Name a run directory that does not exist yet."""
+    base = Path("runs") / f"{experiment.method}-{experiment.dataset}-{datetime.now():%Y%m%d-%H%M%S}"
+    path, number = base, 1
+    while path.exists():
+        number += 1
+        path = base.with_name(f"{base.name}-{number}")
+    return path
+
+
+def describe_environment(
+    experiment: Experiment, dataset: Dataset, partition: Partition, costs: Costs
+) -> dict[str, Any]:
+    """Note what a reader needs to trust or repeat the run."""
+    mean, std = majority_baseline(dataset, partition)
+    checksum = dataset.checksum()
+    return {
+        "xfed": version("xfed"),
+        "code_version": code_version(),
+        "commit": _commit(),
+        "data_sha256": checksum,
+        "fingerprint": experiment.fingerprint(checksum),
+        "versions": {"python": platform.python_version()} | {p: version(p) for p in ("torch", "numpy")},
+        "machine": {"system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count()},
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "majority_baseline": {"mean": mean, "std": std},
+        "network": {
+            "input_shape": list(dataset.input_shape),
+            "classes": len(dataset.classes),
+            "exit_macs": [costs.leaving_at(j) for j in range(len(costs.exits))],
+        },
+    }
+
+
+def _commit() -> str | None:
+    """Name the commit of the source tree, marked when it has changes; nothing for an installed package."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+        status = subprocess.run(
+            [*git, "status", "--porcelain", "."], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit.stdout.strip() + (" with changes" if status.stdout.strip() else "")

@@ -1,0 +1,1 @@
+"""The one local training loop, the objectives it minimises, and distillation."""

@@ -1,0 +1,60 @@
+"""What local training minimises: small terms over one batch, added with `+`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from xfed.models.network import EarlyExitNetwork
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Everything a term may look at: one batch, and the network in the middle of training on it."""
+
+    inputs: Tensor
+    labels: Tensor
+    positions: Tensor
+    """Where the samples stand in the client's training view, for targets computed beforehand."""
+    features: dict[int, Tensor]
+    logits: dict[int, Tensor]
+    network: EarlyExitNetwork
+
+
+class Objective:
+    """A term of the training loss: a scalar of one batch."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Compute the term."""
+        raise NotImplementedError
+
+    def __add__(self, other: Objective) -> Objective:
+        return Sum((self, other))
+
+
+@dataclass(frozen=True)
+class Sum(Objective):
+    """Terms added up, in order."""
+
+    terms: Sequence[Objective]
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Add the terms."""
+        return torch.stack([term(batch) for term in self.terms]).sum()
+
+
+@dataclass(frozen=True)
+class JointExits(Objective):
+    """Mean cross-entropy of the exits: Σ_{j ∈ active} CE(z_j, y) / m.
+
+    The weight is 1 / m whatever the number of active exits (Section 4.4; spec 5.2 i).
+    """
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Sum over the exits that are active in this phase."""
+        losses = [F.cross_entropy(logits, batch.labels) for logits in batch.logits.values()]
+        return torch.stack(losses).sum() / len(batch.network.exits)

@@ -1,0 +1,175 @@
+"""The only training loop, and the only loop that runs a network over a view.
+
+`Trainer` owns one resident network whose tensors are views of two flat vectors. Both its functions take all
+numbers as arguments and give new ones back; nothing is remembered between calls.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from xfed.data.views import View
+from xfed.models.costs import Costs
+from xfed.models.layout import Layout, ModelState
+from xfed.models.network import EarlyExitNetwork, ExitOutputs
+from xfed.models.parts import Parts
+from xfed.randomness import Purpose, derive
+from xfed.training.objectives import Batch, Objective
+
+EVALUATION_BATCH = 256  # fixed, so that bits never depend on who evaluates
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One stretch of training: what trains, which exits are active, for how long and how.
+
+    The optimizer is new in every phase and holds only what trains: the named parts, and of the exits the
+    active ones. Everything else is truly frozen: no gradient, no momentum, no weight decay.
+    """
+
+    objective: Objective
+    epochs: int
+    rate: float
+    parts: Parts = Parts.MODEL
+    exits: Collection[int] | None = None
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+
+
+@dataclass
+class Meter:
+    """What a piece of client work really cost."""
+
+    macs: int = 0
+    samples: int = 0
+    loss_sum: float = 0.0
+
+    @property
+    def loss(self) -> float:
+        """Mean training loss over all samples seen."""
+        return self.loss_sum / self.samples if self.samples else float("nan")
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Names the random streams of one piece of client work."""
+
+    seed: int
+    client: int
+    round: int
+
+    def derive(self, purpose: Purpose, phase: int = 0) -> int:
+        """Give the seed of one stream."""
+        return derive(self.seed, purpose, self.client, self.round, phase)
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """A resident network and the two loops over it."""
+
+    network: EarlyExitNetwork
+    layout: Layout
+    costs: Costs
+    device: torch.device
+    batch_size: int
+    _resident: ModelState = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.network.to(self.device)
+        object.__setattr__(self, "_resident", self.layout.bind(self.network, self.device))
+
+    def train(
+        self, model: ModelState, view: View, phases: Sequence[Phase], stream: Stream, meter: Meter
+    ) -> ModelState:
+        """Run the phases from `model` on a view; give the trained model, leaving `model` as it was."""
+        self._load(model)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(stream.derive(Purpose.DROPOUT))
+            for number, phase in enumerate(phases):
+                self._run(
+                    phase, view, torch.Generator().manual_seed(stream.derive(Purpose.BATCHES, number)), meter
+                )
+        return self.snapshot()
+
+    def _run(self, phase: Phase, view: View, generator: torch.Generator, meter: Meter) -> None:
+        network = self.network.train()
+        exits = sorted(range(len(network.exits)) if phase.exits is None else phase.exits)
+        trained = self._select(phase.parts, exits)
+        if not trained or phase.epochs == 0:
+            return
+        per_sample = self.costs.training(
+            exits, Parts.BACKBONE in phase.parts, bool(Parts.EXITS & phase.parts)
+        )
+        optimizer = torch.optim.SGD(
+            trained, lr=phase.rate, momentum=phase.momentum, weight_decay=phase.weight_decay, fused=True
+        )
+        losses = torch.zeros((), dtype=torch.float64, device=self.device)
+        for _ in range(phase.epochs):
+            for positions in view.shuffled(self.batch_size, generator):
+                inputs, labels = view.batch(positions)
+                outputs = network(inputs, exits)
+                loss = phase.objective(Batch(inputs, labels, positions, *outputs, network))
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+                optimizer.step()
+                losses += loss.detach() * len(positions)
+                meter.samples += len(positions)
+                meter.macs += per_sample * len(positions)
+        meter.loss_sum += losses.item()
+        optimizer.zero_grad(set_to_none=True)
+
+    def _select(self, parts: Parts, exits: Sequence[int]) -> list[nn.Parameter]:
+        """Let gradients reach exactly what trains in a phase, and give it."""
+        active = tuple(f"exits.{index}." for index in exits)
+        part_of = {entry.name: entry.part for entry in self.layout.entries}
+        chosen = []
+        for name, parameter in self.network.named_parameters():
+            trains = part_of[name] in parts and (part_of[name] is Parts.BACKBONE or name.startswith(active))
+            parameter.requires_grad_(trains)
+            if trains:
+                chosen.append(parameter)
+        return chosen
+
+    @torch.no_grad()
+    def outputs(
+        self, model: ModelState, view: View, exits: Collection[int], meter: Meter | None = None
+    ) -> ExitOutputs:
+        """Run the network over a view in order, in evaluation mode, touching neither randomness nor statistics."""
+        self._load(model)
+        network = self.network.eval()
+        pieces = [network(view.batch(positions)[0], exits) for positions in view.in_order(EVALUATION_BATCH)]
+        if meter is not None:
+            meter.macs += self.costs.forward(exits) * len(view)
+        return ExitOutputs(
+            {j: torch.cat([piece.features[j] for piece in pieces]) for j in exits},
+            {j: torch.cat([piece.logits[j] for piece in pieces]) for j in exits},
+        )
+
+    def snapshot(self) -> ModelState:
+        """Copy the resident numbers; right after construction, the initial ones."""
+        return self._resident.clone()
+
+    def frozen_copy(self, model: ModelState) -> EarlyExitNetwork:
+        """Give a second network with `model`'s numbers, in evaluation mode except for BatchNorm.
+
+        Its BatchNorm layers normalise by the batch at hand and update nothing (momentum 0): a teacher on a
+        client's stale running statistics is useless (spec 5.2 f).
+        """
+        network = copy.deepcopy(self.network).eval().requires_grad_(False)
+        copied = self.layout.bind(network, self.device)
+        copied.parameters.copy_(model.parameters)
+        copied.statistics.copy_(model.statistics)
+        for module in network.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.train()
+                module.momentum = 0.0
+        return network
+
+    def _load(self, model: ModelState) -> None:
+        self._resident.parameters.copy_(model.parameters)
+        self._resident.statistics.copy_(model.statistics)
