@@ -85,9 +85,7 @@ class Registry(Generic[C]):
         def add(component: type[C]) -> type[C]:
             present = self._found.get(name)
             if present is not None and present.__module__ != component.__module__:
-                raise InputError(
-                    f"{self.kind} {name!r} exists already, from {present.__module__}; use another name"
-                )
+                raise InputError(f"{self.kind} {name!r} exists already, from {present.__module__}; use another name")
             component.name = name
             self._found[name] = component
             return component
@@ -141,7 +139,5 @@ def load_plugin(path: Path) -> str:
         raise
     except Exception as error:
         del sys.modules[module_name]
-        raise InputError(
-            f"plug-in file {str(path)!r} does not import: {type(error).__name__}: {error}"
-        ) from error
+        raise InputError(f"plug-in file {str(path)!r} does not import: {type(error).__name__}: {error}") from error
     return module_name

@@ -51,9 +51,7 @@ class Experiment(BaseSettings):
     exits: ExitPlacement = Field("all", description="an exit after every stage, or the last one alone")
 
     clients: PositiveInt = Field(20, description="number of clients")
-    sample: PositiveFloat = Field(
-        0.5, description="share of the clients that take part in a round, at most 1"
-    )
+    sample: PositiveFloat = Field(0.5, description="share of the clients that take part in a round, at most 1")
     alpha: PositiveFloat = Field(0.3, description="Dirichlet label skew: smaller is more skewed")
     min_samples: int = Field(4, ge=2, description="smallest number of samples a client may get")
     partition: Path | None = Field(None, description="JSON file with each client's train and test indices")
@@ -71,9 +69,7 @@ class Experiment(BaseSettings):
     lr_decay: PositiveFloat = Field(0.99, description="factor on the learning rate after every round")
     momentum: NonNegativeFloat = Field(0.9, description="momentum of SGD; empty at every participation")
     weight_decay: NonNegativeFloat = Field(1e-4, description="weight decay of SGD")
-    bn_statistics: Statistics = Field(
-        "local", description="BatchNorm statistics stay on the client, or are averaged"
-    )
+    bn_statistics: Statistics = Field("local", description="BatchNorm statistics stay on the client, or are averaged")
     seed: NonNegativeInt = Field(1, description="decides partition, cohorts, initial weights and batches")
 
     eval_every: PositiveInt = Field(10, description="evaluate every so many rounds, and in the last five")
@@ -82,9 +78,7 @@ class Experiment(BaseSettings):
     workers: PositiveInt | None = Field(None, description="worker processes; default: one per core")
     device: Annotated[str, AfterValidator(_known_to_torch)] = Field("cpu", description="torch device")
     out: Path | None = Field(None, description="run directory; default: a new one under runs/")
-    plugin: tuple[Path, ...] = Field(
-        (), description="Python file that registers methods, data sets or models"
-    )
+    plugin: tuple[Path, ...] = Field((), description="Python file that registers methods, data sets or models")
     settings: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="settings of the method, data set and model, by their names"
     )
@@ -101,11 +95,26 @@ class Experiment(BaseSettings):
     def _one_or_more(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str | Path) else value
 
+    @model_validator(mode="before")
+    @classmethod
+    def _recommended(cls, values: Any) -> Any:
+        """Let what suits the data set stand in for the general defaults, plug-in data sets included."""
+        if not isinstance(values, dict):
+            return values
+        for path in cls._one_or_more(values.get("plugin", ())):
+            load_plugin(Path(path).resolve())
+        source = datasets.get(values.get("dataset", cls.model_fields["dataset"].default))
+        filled = {**source.recommended, **values}
+        model = filled.get("model", cls.model_fields["model"].default)
+        sections = {name: filled.pop(name) for name in source.recommended if name not in cls.model_fields}
+        if model in sections:
+            given = dict(filled.get("settings", {}))
+            filled["settings"] = {**given, model: {**sections[model], **given.get(model, {})}}
+        return filled
+
     @model_validator(mode="after")
     def _resolve_components(self) -> Experiment:
         """Look the components up and write out all their settings, defaults included."""
-        for path in self.plugin:
-            load_plugin(path.resolve())
         chosen: dict[str, type[Component]] = {
             self.method: methods.get(self.method),
             self.dataset: datasets.get(self.dataset),
@@ -171,9 +180,7 @@ class Experiment(BaseSettings):
         `{"clients": 10, "xfed": {"mu": 0.7}}` and `{"clients": 10, "xfed.mu": 0.7}` say the same.
         """
         plain: dict[str, Any] = {}
-        sections: dict[str, dict[str, Any]] = {
-            name: dict(v) for name, v in (values.get("settings") or {}).items()
-        }
+        sections: dict[str, dict[str, Any]] = {name: dict(v) for name, v in (values.get("settings") or {}).items()}
         for key, value in values.items():
             section, dot, name = key.partition(".")
             if dot:

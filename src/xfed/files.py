@@ -40,9 +40,7 @@ def write_json(path: Path, value: Any) -> None:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
     """Write named tensors (safetensors) whole."""
     with whole(path) as temporary:
-        safetensors.torch.save_file(
-            {name: t.contiguous() for name, t in tensors.items()}, temporary, metadata
-        )
+        safetensors.torch.save_file({name: t.contiguous() for name, t in tensors.items()}, temporary, metadata)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -35,9 +35,7 @@ def derive(seed: int, purpose: Purpose, client: int = SERVER, round: int = 0, ph
     return int.from_bytes(hashlib.sha256(name).digest()[:8], "big") >> 1
 
 
-def torch_stream(
-    seed: int, purpose: Purpose, client: int = SERVER, round: int = 0, phase: int = 0
-) -> torch.Generator:
+def torch_stream(seed: int, purpose: Purpose, client: int = SERVER, round: int = 0, phase: int = 0) -> torch.Generator:
     """Open the stream as a torch generator (always on the CPU, so that devices draw alike)."""
     return torch.Generator().manual_seed(derive(seed, purpose, client, round, phase))
 

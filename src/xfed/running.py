@@ -34,11 +34,19 @@ from xfed.federation.run_directory import RoundRecord, RunDirectory
 from xfed.federation.store import ClientStore
 from xfed.files import read_tensors
 from xfed.models.costs import Costs, measure
-from xfed.models.layout import Layout, ModelState
+from xfed.models.layout import Layout
 from xfed.models.network import EarlyExitNetwork, seeded
 from xfed.protocol.server import Server
 from xfed.randomness import Purpose, derive
 from xfed.training.trainer import Trainer
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run was stopped by hand; `path` is where it can be continued from."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.path = path
 
 
 @dataclass(frozen=True)
@@ -130,9 +138,7 @@ def resume(path: Path, progress: bool = True, from_round: int | None = None, **e
     dataset = changed.dataset_source().load()
     noted = opened.environment()
     if dataset.checksum() != noted["data_sha256"]:
-        raise InputError(
-            f"data set {changed.dataset!r} is not the one that run {str(path)!r} was started with"
-        )
+        raise InputError(f"data set {changed.dataset!r} is not the one that run {str(path)!r} was started with")
     if code_version() != noted["code_version"]:
         raise InputError(
             f"run {str(path)!r} was started by another version of the code ({noted['xfed']}, {noted['code_version']}); "
@@ -209,9 +215,7 @@ def build_engine(experiment: Experiment, states: Path, partition: Partition, dat
     return ProcessEngine(builder, dataset, experiment.workers or os.cpu_count() or 1)
 
 
-def _carry_out(
-    run: Run, dataset: Dataset, partition: Partition, progress: bool, from_round: int | None = None
-) -> Run:
+def _carry_out(run: Run, dataset: Dataset, partition: Partition, progress: bool, from_round: int | None = None) -> Run:
     experiment, directory = run.experiment, run.directory
     checkpoint = None
     if directory.checkpoints.rounds():
@@ -303,9 +307,7 @@ def _commit() -> str | None:
     git = ["git", "-C", str(Path(__file__).parent)]
     try:
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-        status = subprocess.run(
-            [*git, "status", "--porcelain", "."], capture_output=True, text=True, check=True
-        )
+        status = subprocess.run([*git, "status", "--porcelain", "."], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
     return commit.stdout.strip() + (" with changes" if status.stdout.strip() else "")

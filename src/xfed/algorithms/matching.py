@@ -22,7 +22,8 @@ def cosines(rows: Matrix, columns: Matrix, row_ids: Sequence[int], column_ids: S
 
     def unit(vectors: Matrix) -> Matrix:
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
+        scaled: Matrix = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
+        return scaled
 
     result: Matrix = np.clip(unit(rows) @ unit(columns).T, -1.0, 1.0)
     result[np.equal.outer(np.asarray(row_ids), np.asarray(column_ids))] = 1.0

@@ -68,14 +68,9 @@ def keep_most_compatible(similarity: Matrix, keep: int, rng: np.random.Generator
     return [int(index) for index in np.flatnonzero(remaining)]
 
 
-def select_students(
-    similarity: Matrix, share: Fraction, exits: int, rng: np.random.Generator
-) -> list[list[int]]:
+def select_students(similarity: Matrix, share: Fraction, exits: int, rng: np.random.Generator) -> list[list[int]]:
     """Choose each client's training exits S_i = {1..D} ∪ {D+1 if selected} ∪ {m}, as indices from 0."""
     clients = len(similarity)
     depth, extra = student_counts(share, exits, clients)
     chosen = set(keep_most_compatible(similarity, extra, rng)) if extra else set()
-    return [
-        sorted({*range(depth), exits - 1} | ({depth} if client in chosen else set()))
-        for client in range(clients)
-    ]
+    return [sorted({*range(depth), exits - 1} | ({depth} if client in chosen else set())) for client in range(clients)]

@@ -56,16 +56,10 @@ class XFed(FedPer):
             "recommended",
             description="defaults of all settings below: recommended, or the paper word for word",
         )
-        schedule: ScheduleName = Field(
-            "linear", description="share R(t) of student exits that train in round t"
-        )
-        mu: PositiveFloat = Field(
-            0.6, description="μ: large mixes all teachers alike, tiny (1e-6) means no matching"
-        )
+        schedule: ScheduleName = Field("linear", description="share R(t) of student exits that train in round t")
+        mu: PositiveFloat = Field(0.6, description="μ: large mixes all teachers alike, tiny (1e-6) means no matching")
         lam: NonNegativeFloat = Field(1.0, description="λ: strength of distillation")
-        temperature: PositiveFloat = Field(
-            2.0, description="τ of distillation, which is scaled by τ² (literal: 1)"
-        )
+        temperature: PositiveFloat = Field(2.0, description="τ of distillation, which is scaled by τ² (literal: 1)")
         teacher: Literal["frozen", "live"] = Field(
             "frozen",
             description="teach from the received model, or from the client's own last exit as it trains",
@@ -81,9 +75,7 @@ class XFed(FedPer):
             "update",
             description="compare clients by the last change of their last exit, or by the exit (literal)",
         )
-        kd_weight: Literal["sum", "mean"] = Field(
-            "sum", description="add the students' divergences, or divide by m"
-        )
+        kd_weight: Literal["sum", "mean"] = Field("sum", description="add the students' divergences, or divide by m")
         kd_on_last: bool = Field(False, description="distil into the last exit too (literal: yes)")
         evaluated: Literal["mixed", "trained"] = Field(
             "mixed",
@@ -156,9 +148,7 @@ class XFed(FedPer):
         """Compute h̄_i = Σ_j k_ij h_jm for each client i over the teachers j; without teachers, the initial exit."""
         if not teachers:
             return self._trained(server, clients)
-        similarity = cosines(
-            self._directions(server, clients), self._directions(server, teachers), clients, teachers
-        )
+        similarity = cosines(self._directions(server, clients), self._directions(server, teachers), clients, teachers)
         weights = match_teachers(similarity, self.settings.mu)
         return torch.from_numpy(weights @ self._trained(server, teachers).double().numpy()).float()
 
@@ -184,9 +174,7 @@ class XFed(FedPer):
         objective: Objective = JointExits()
         if students:
             strength = self.settings.lam / (client.exits if self.settings.kd_weight == "mean" else 1)
-            objective += Distillation(
-                self._teacher(client, received), students, strength, self.settings.temperature
-            )
+            objective += Distillation(self._teacher(client, received), students, strength, self.settings.temperature)
         return [client.phase(objective, exits=selected)]
 
     def _teacher(self, client: Client, received: Message) -> Teacher:
@@ -196,7 +184,5 @@ class XFed(FedPer):
         model = client.model(client.state, received.tensors)
         trainer = client.trainer
         if trainer.layout.count(Parts.STATISTICS) and self.statistics == "local":
-            return SteppingTeacher(
-                trainer.frozen_copy(model), last, trainer.costs.forward([last]), client.meter
-            )
+            return SteppingTeacher(trainer.frozen_copy(model), last, trainer.costs.forward([last]), client.meter)
         return CachedTeacher(client.outputs(model, [last]).logits[last])

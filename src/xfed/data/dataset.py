@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -32,9 +33,7 @@ class Dataset:
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.labels):
-            raise InputError(
-                f"data set {self.name!r} has {len(self.inputs)} inputs but {len(self.labels)} labels"
-            )
+            raise InputError(f"data set {self.name!r} has {len(self.inputs)} inputs but {len(self.labels)} labels")
         if len(self.labels) == 0:
             raise InputError(f"data set {self.name!r} is empty")
         low, high = int(self.labels.min()), int(self.labels.max())
@@ -60,6 +59,10 @@ class Dataset:
         """Move the samples to a device, once."""
         return replace(self, inputs=self.inputs.to(device), labels=self.labels.to(device))
 
+    def shared(self) -> Dataset:
+        """Lay the samples into shared memory, so that worker processes need no copy."""
+        return replace(self, inputs=self.inputs.share_memory_(), labels=self.labels.share_memory_())
+
     def checksum(self) -> str:
         """Identify the content: shapes, types, input bytes and labels."""
         digest = hashlib.sha256(f"{self.inputs.dtype}{tuple(self.inputs.shape)}{self.classes}".encode())
@@ -71,9 +74,12 @@ class Dataset:
 class DatasetSource(Component):
     """Where a data set comes from; subclasses load it and document its settings."""
 
-    @abstractmethod
+    recommended: ClassVar[Mapping[str, Any]] = {}
+    """Experiment settings that suit this data set; they stand in for the general defaults."""
+
     def load(self) -> Dataset:
         """Read the whole data set, published train and test parts pooled."""
+        raise NotImplementedError
 
 
 datasets: Registry[DatasetSource] = Registry("dataset", DatasetSource, "xfed.data")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import torch
-from sklearn.datasets import load_digits
 
 from xfed.data.dataset import Dataset, DatasetSource, dataset
 
@@ -12,8 +13,12 @@ from xfed.data.dataset import Dataset, DatasetSource, dataset
 class Digits(DatasetSource):
     """1,797 handwritten digits, 8 × 8 pixels, 10 classes (scikit-learn); needs no download."""
 
+    recommended = MappingProxyType({"batch_size": 16, "lr": 0.05, "convnet": {"width": 32}})
+
     def load(self) -> Dataset:
         """Read the images (grey values 0 to 16) from scikit-learn."""
+        from sklearn.datasets import load_digits  # takes a second, which workers need not spend
+
         images, labels = load_digits(return_X_y=True)
         return Dataset(
             name="digits",

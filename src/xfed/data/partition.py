@@ -47,9 +47,7 @@ class Partition:
         }
 
 
-def dirichlet(
-    labels: Indices, clients: int, alpha: float, minimum: int, rng: np.random.Generator
-) -> list[Indices]:
+def dirichlet(labels: Indices, clients: int, alpha: float, minimum: int, rng: np.random.Generator) -> list[Indices]:
     """Deal out samples with label skew Dir(α) (Section 5.1 of the paper; spec section 1).
 
     For each class, shares over clients are drawn from Dir(α·1); a client that already holds its fair number

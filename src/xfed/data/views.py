@@ -51,6 +51,4 @@ class ClientData:
     @classmethod
     def of(cls, dataset: Dataset, split: Split) -> ClientData:
         """Open the views of a client's split."""
-        return cls(
-            *(View(dataset, torch.from_numpy(part)) for part in (split.train, split.calibration, split.test))
-        )
+        return cls(*(View(dataset, torch.from_numpy(part)) for part in (split.train, split.calibration, split.test)))

@@ -53,9 +53,7 @@ def work(build: HostBuilder, dataset: Dataset, connection: Connection) -> None:
             except InputError as error:
                 connection.send(error)
             except Exception:
-                text = (
-                    f"{kind} of client {task.client} in round {task.round} failed:\n{traceback.format_exc()}"
-                )
+                text = f"{kind} of client {task.client} in round {task.round} failed:\n{traceback.format_exc()}"
                 connection.send(ClientError(text))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass
@@ -134,9 +132,7 @@ class ProcessEngine:
 
     def __init__(self, build: HostBuilder, dataset: Dataset, workers: int) -> None:
         self._build = build
-        self._dataset = replace(
-            dataset, inputs=dataset.inputs.share_memory_(), labels=dataset.labels.share_memory_()
-        )
+        self._dataset = dataset.shared()
         self._count = workers
         self._workers: list[_Worker] = []
 

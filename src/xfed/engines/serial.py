@@ -28,9 +28,7 @@ class SerialEngine:
             except InputError:
                 raise
             except Exception as error:
-                raise ClientError(
-                    f"training client {task.client} in round {task.round} failed: {error!r}"
-                ) from error
+                raise ClientError(f"training client {task.client} in round {task.round} failed: {error!r}") from error
 
     def evaluate(self, tasks: Sequence[Task]) -> Iterator[Evaluation]:
         """Evaluate clients one after another."""
@@ -38,9 +36,7 @@ class SerialEngine:
             try:
                 yield self.host.evaluate(task)
             except Exception as error:
-                raise ClientError(
-                    f"evaluating client {task.client} in round {task.round} failed: {error!r}"
-                ) from error
+                raise ClientError(f"evaluating client {task.client} in round {task.round} failed: {error!r}") from error
 
     def close(self) -> None:
         """Nothing to let go of."""

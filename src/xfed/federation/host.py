@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
@@ -106,9 +106,7 @@ class Host:
         name = f"shared-{_digest(shared)}.safetensors" if shared else ""
         if shared and not (folder / name).exists():
             write_tensors(folder / name, shared)
-        write_tensors(
-            folder / f"client-{client:06d}.safetensors", layout.named(personal.own), {"shared": name}
-        )
+        write_tensors(folder / f"client-{client:06d}.safetensors", layout.named(personal.own), {"shared": name})
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:

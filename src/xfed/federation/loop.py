@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from xfed.evaluation.accuracy import Evaluation
@@ -85,16 +85,14 @@ class Federation:
             if self.plan.evaluates(round):
                 accuracy = self.directory.write_evaluation(round, list(self._evaluate(round)), seen)
             ended = time.perf_counter()
-            records.append(
-                RoundRecord(**record, train_seconds=trained - started, evaluation_seconds=ended - trained)
-            )
+            records.append(replace(record, train_seconds=trained - started, evaluation_seconds=ended - trained))
             if self.plan.saves(round):
                 self.directory.write_rounds(records)
                 self._save()
             for watcher in self.watchers:
                 watcher.round_ended(records[-1], accuracy)
 
-    def _round(self, cohort: Cohort) -> dict[str, float]:
+    def _round(self, cohort: Cohort) -> RoundRecord:
         self.states.round = self.kept.round = cohort.round
         downloads = self.algorithm.download(self.server, cohort)
         uploads = Uploads(self.algorithm.averaged, self.algorithm.collected, self.algorithm.weighting)
@@ -111,14 +109,14 @@ class Federation:
             samples += self.plan.sizes[client]
         self.algorithm.aggregate(self.server, uploads)
         self.server.round = cohort.round
-        return {
-            "round": cohort.round,
-            "clients": len(cohort.clients),
-            "bytes_down": sum(message.nbytes for message in downloads.values()),
-            "bytes_up": bytes_up,
-            "macs": macs,
-            "loss": loss / samples,
-        }
+        return RoundRecord(
+            round=cohort.round,
+            clients=len(cohort.clients),
+            bytes_down=sum(message.nbytes for message in downloads.values()),
+            bytes_up=bytes_up,
+            macs=macs,
+            loss=loss / samples,
+        )
 
     def _task(self, client: int, round: int, message: Message) -> Task:
         save_to = self.directory.models if round == self.plan.rounds else None

@@ -47,9 +47,7 @@ class ProgressBar:
         )
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._progress.stop()
 
     def round_ended(self, record: RoundRecord, accuracy: RoundAccuracy | None) -> None:

@@ -29,8 +29,8 @@ class RoundRecord:
     bytes_up: int
     macs: int
     loss: float
-    train_seconds: float
-    evaluation_seconds: float
+    train_seconds: float = 0.0
+    evaluation_seconds: float = 0.0
 
 
 class RunDirectory:
@@ -89,9 +89,7 @@ class RunDirectory:
             return []
         return [RoundRecord(**row) for row in pq.read_table(self._rounds).to_pylist()]
 
-    def write_evaluation(
-        self, round: int, evaluations: Sequence[Evaluation], trained: set[int]
-    ) -> RoundAccuracy:
+    def write_evaluation(self, round: int, evaluations: Sequence[Evaluation], trained: set[int]) -> RoundAccuracy:
         """Write one evaluated round: a row per client and exit (exits counted from 1)."""
         rows = [
             {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Literal
 
 from pydantic import Field, PositiveInt
@@ -33,9 +34,7 @@ class ConvNet(ModelSource):
     def build(self, input_shape: tuple[int, ...], classes: int, exits: ExitPlacement) -> EarlyExitNetwork:
         """Build the stages for images C × H × W."""
         if len(input_shape) != 3:
-            raise InputError(
-                f"model 'convnet' takes images (channels, height, width), not inputs of {input_shape}"
-            )
+            raise InputError(f"model 'convnet' takes images (channels, height, width), not inputs of {input_shape}")
         s = self.settings
         paddings = [0, 1] if s.padding == "auto" else [s.padding]
         padding = next((p for p in paddings if self._side(min(input_shape[1:]), p) >= 1), None)
@@ -45,7 +44,7 @@ class ConvNet(ModelSource):
                 f"{input_shape[1]} × {input_shape[2]} images; use convnet.padding=1 or a smaller convnet.depth"
             )
         channels = [input_shape[0]] + [s.width] * s.depth
-        stages = [self._stage(a, b, padding) for a, b in zip(channels, channels[1:], strict=False)]
+        stages = [self._stage(a, b, padding) for a, b in pairwise(channels)]
         heads = [Exit(s.width, classes) for _ in stages]
         return EarlyExitNetwork.of(stages, heads, exits)
 

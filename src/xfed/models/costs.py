@@ -6,7 +6,6 @@ or pooling. The cost of leaving at an exit includes every exit passed on the way
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -49,9 +48,9 @@ class Costs:
         return backbone + heads + backward
 
 
+@torch.no_grad()
 def measure(network: EarlyExitNetwork, example: Tensor) -> Costs:
-    """Count by running a copy of the network once, without computing anything, on a batch of one."""
-    network = copy.deepcopy(network).to("meta").eval()
+    """Count by running the network once on a batch of one and watching its layers."""
     spent: list[int] = []
 
     def count(layer: nn.Module, _: Any, output: Tensor) -> None:
@@ -60,20 +59,20 @@ def measure(network: EarlyExitNetwork, example: Tensor) -> Costs:
         elif isinstance(layer, nn.Linear):
             spent.append(output[0].numel() * layer.in_features)
 
-    for layer in network.modules():
-        layer.register_forward_hook(count)
+    network.eval()
+    hooks = [layer.register_forward_hook(count) for layer in network.modules()]
     stages, exits = [], []
-    state = example.to("meta")
-    first_layer = 0
-    with torch.no_grad():
-        for index in range(len(network.stages)):
+    state, first_layer = example, 0
+    for index in range(len(network.stages)):
+        spent.clear()
+        state = network.stage(index, state)
+        stages.append(sum(spent))
+        if index == 0:
+            first_layer = spent[0] if spent else 0
+        if index in network.places:
             spent.clear()
-            state = network.stage(index, state)
-            stages.append(sum(spent))
-            if index == 0:
-                first_layer = spent[0] if spent else 0
-            if index in network.places:
-                spent.clear()
-                network.exits[network.places.index(index)](state)
-                exits.append(sum(spent))
+            network.exits[network.places.index(index)](state)
+            exits.append(sum(spent))
+    for hook in hooks:
+        hook.remove()
     return Costs(tuple(stages), tuple(exits), network.places, first_layer)

@@ -81,9 +81,7 @@ class Layout:
 
     def bind(self, network: EarlyExitNetwork, device: torch.device) -> ModelState:
         """Move the network's numbers into two flat vectors and make its tensors views of them."""
-        state = ModelState(
-            torch.zeros(self.size, device=device), torch.zeros(self.statistics_size, device=device)
-        )
+        state = ModelState(torch.zeros(self.size, device=device), torch.zeros(self.statistics_size, device=device))
         parameters = dict(network.named_parameters())
         for entry in self.entries:
             view = state.parameters[entry.start : entry.stop].view(entry.shape)
@@ -112,9 +110,7 @@ class Layout:
         """Copy one densely packed part into its place."""
         target = state.statistics if part is Parts.STATISTICS else state.parameters
         if packed.numel() != self.count(part):
-            raise ValueError(
-                f"{part.key} has {packed.numel()} numbers; this network's has {self.count(part)}"
-            )
+            raise ValueError(f"{part.key} has {packed.numel()} numbers; this network's has {self.count(part)}")
         start = 0
         for entry in self.entries_of(part):
             width = entry.stop - entry.start

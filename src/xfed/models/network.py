@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
@@ -46,9 +45,7 @@ class EarlyExitNetwork(nn.Module):
     counted from 0 in code and from 1 in anything people read.
     """
 
-    def __init__(
-        self, stages: Sequence[nn.Module], exits: Sequence[nn.Module], places: Sequence[int]
-    ) -> None:
+    def __init__(self, stages: Sequence[nn.Module], exits: Sequence[nn.Module], places: Sequence[int]) -> None:
         super().__init__()
         if len(exits) != len(places) or list(places) != sorted(set(places)) or places[-1] != len(stages) - 1:
             raise ValueError("exits need rising places, the last one after the last stage")
@@ -57,9 +54,7 @@ class EarlyExitNetwork(nn.Module):
         self.places = tuple(places)
 
     @classmethod
-    def of(
-        cls, stages: Sequence[nn.Module], exits: Sequence[nn.Module], placement: ExitPlacement
-    ) -> EarlyExitNetwork:
+    def of(cls, stages: Sequence[nn.Module], exits: Sequence[nn.Module], placement: ExitPlacement) -> EarlyExitNetwork:
         """Assemble from one stage and one exit per depth: with all exits, or with the last alone."""
         if placement == "last":
             return cls(stages, exits[-1:], [len(stages) - 1])
@@ -86,9 +81,9 @@ class EarlyExitNetwork(nn.Module):
 class ModelSource(Component):
     """A family of networks; subclasses build one for given inputs and document their settings."""
 
-    @abstractmethod
     def build(self, input_shape: tuple[int, ...], classes: int, exits: ExitPlacement) -> EarlyExitNetwork:
         """Build a network with freshly drawn weights (torch's global generator)."""
+        raise NotImplementedError
 
 
 models: Registry[ModelSource] = Registry("model", ModelSource, "xfed.models")

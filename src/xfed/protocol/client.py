@@ -66,9 +66,7 @@ class Client:
             self.trainer.layout.unpack(model, source)
         return model
 
-    def phase(
-        self, objective: Objective, exits: Collection[int] | None = None, parts: Parts = Parts.MODEL
-    ) -> Phase:
+    def phase(self, objective: Objective, exits: Collection[int] | None = None, parts: Parts = Parts.MODEL) -> Phase:
         """Describe a phase with the round's common settings."""
         common = self.schedule
         return Phase(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+from torch.optim.sgd import sgd
 
 from xfed.data.views import View
 from xfed.models.costs import Costs
@@ -83,17 +84,13 @@ class Trainer:
         self.network.to(self.device)
         object.__setattr__(self, "_resident", self.layout.bind(self.network, self.device))
 
-    def train(
-        self, model: ModelState, view: View, phases: Sequence[Phase], stream: Stream, meter: Meter
-    ) -> ModelState:
+    def train(self, model: ModelState, view: View, phases: Sequence[Phase], stream: Stream, meter: Meter) -> ModelState:
         """Run the phases from `model` on a view; give the trained model, leaving `model` as it was."""
         self._load(model)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(stream.derive(Purpose.DROPOUT))
             for number, phase in enumerate(phases):
-                self._run(
-                    phase, view, torch.Generator().manual_seed(stream.derive(Purpose.BATCHES, number)), meter
-                )
+                self._run(phase, view, torch.Generator().manual_seed(stream.derive(Purpose.BATCHES, number)), meter)
         return self.snapshot()
 
     def _run(self, phase: Phase, view: View, generator: torch.Generator, meter: Meter) -> None:
@@ -102,26 +99,50 @@ class Trainer:
         trained = self._select(phase.parts, exits)
         if not trained or phase.epochs == 0:
             return
-        per_sample = self.costs.training(
-            exits, Parts.BACKBONE in phase.parts, bool(Parts.EXITS & phase.parts)
-        )
-        optimizer = torch.optim.SGD(
-            trained, lr=phase.rate, momentum=phase.momentum, weight_decay=phase.weight_decay, fused=True
-        )
+        per_sample = self.costs.training(exits, Parts.BACKBONE in phase.parts, bool(Parts.EXITS & phase.parts))
+        velocities: list[Tensor | None] = [None] * len(trained)
         losses = torch.zeros((), dtype=torch.float64, device=self.device)
         for _ in range(phase.epochs):
             for positions in view.shuffled(self.batch_size, generator):
                 inputs, labels = view.batch(positions)
-                outputs = network(inputs, exits)
-                loss = phase.objective(Batch(inputs, labels, positions, *outputs, network))
-                optimizer.zero_grad(set_to_none=True)
-                loss.backward()
-                optimizer.step()
+                features, logits = network(inputs, exits)
+                loss = phase.objective(Batch(inputs, labels, positions, features, logits, network))
+                self._step(phase, trained, torch.autograd.grad(loss, trained, allow_unused=True), velocities)
                 losses += loss.detach() * len(positions)
                 meter.samples += len(positions)
                 meter.macs += per_sample * len(positions)
         meter.loss_sum += losses.item()
-        optimizer.zero_grad(set_to_none=True)
+
+    @staticmethod
+    @torch.no_grad()
+    def _step(
+        phase: Phase,
+        parameters: Sequence[nn.Parameter],
+        gradients: Sequence[Tensor | None],
+        velocities: list[Tensor | None],
+    ) -> None:
+        """Take one step of SGD; what got no gradient is left alone, its velocity included.
+
+        The functional form of torch's optimizer: no gradients are left behind on the network.
+        """
+        moved = [index for index, gradient in enumerate(gradients) if gradient is not None]
+        buffers = [velocities[index] for index in moved]
+        sgd(
+            [parameters[index] for index in moved],
+            [gradient for gradient in gradients if gradient is not None],
+            buffers,
+            has_sparse_grad=False,
+            foreach=False,
+            fused=True,
+            weight_decay=phase.weight_decay,
+            momentum=phase.momentum,
+            lr=phase.rate,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+        )
+        for index, buffer in zip(moved, buffers, strict=True):
+            velocities[index] = buffer
 
     def _select(self, parts: Parts, exits: Sequence[int]) -> list[nn.Parameter]:
         """Let gradients reach exactly what trains in a phase, and give it."""
@@ -136,10 +157,8 @@ class Trainer:
         return chosen
 
     @torch.no_grad()
-    def outputs(
-        self, model: ModelState, view: View, exits: Collection[int], meter: Meter | None = None
-    ) -> ExitOutputs:
-        """Run the network over a view in order, in evaluation mode, touching neither randomness nor statistics."""
+    def outputs(self, model: ModelState, view: View, exits: Collection[int], meter: Meter | None = None) -> ExitOutputs:
+        """Run the network over a view in order, touching neither randomness nor statistics."""
         self._load(model)
         network = self.network.eval()
         pieces = [network(view.batch(positions)[0], exits) for positions in view.in_order(EVALUATION_BATCH)]

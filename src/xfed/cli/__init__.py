@@ -1,0 +1,45 @@
+"""The front door: parse, carry out, and tell bad input in one sentence with exit code 2."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from xfed.engines.serial import ClientError
+from xfed.errors import InputError
+from xfed.running import Interrupted
+
+BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit."""
+    sys.exit(execute(sys.argv[1:] if arguments is None else list(arguments)))
+
+
+def execute(arguments: Sequence[str]) -> int:
+    """Run the command line and give the exit code."""
+    from xfed.cli.commands import build
+    from xfed.cli.options import load_plugins
+
+    try:
+        load_plugins(arguments)
+        build(arguments).main(args=list(arguments), prog_name="xfed", standalone_mode=False)
+    except InputError as error:
+        return _tell(str(error), BAD_INPUT)
+    except click.UsageError as error:
+        return _tell(" ".join(error.format_message().split()), BAD_INPUT)
+    except ClientError as error:
+        return _tell(f"{error}\nnothing computed before is lost: 'xfed resume' continues the run", FAILED)
+    except Interrupted as interrupted:
+        return _tell(f"interrupted; continue with 'xfed resume {interrupted.path}'", INTERRUPTED)
+    except (KeyboardInterrupt, click.Abort):
+        return _tell("interrupted", INTERRUPTED)
+    return 0
+
+
+def _tell(sentence: str, code: int) -> int:
+    print(f"xfed: {sentence}", file=sys.stderr)
+    return code

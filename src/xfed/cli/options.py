@@ -1,0 +1,137 @@
+"""Command-line options made from settings models, so that a setting is described in one place only."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+import click
+import yaml
+from pydantic import BaseModel
+
+from xfed.components import Component, load_plugin
+from xfed.data.dataset import datasets
+from xfed.errors import InputError
+from xfed.experiment import ELSEWHERE, Experiment
+from xfed.models.network import models
+from xfed.protocol.algorithm import methods
+
+
+class SettingOption(click.Option):
+    """An option that sets one setting; `panel` is the heading it stands under in --help."""
+
+    def __init__(self, flag: str, key: str, panel: str, **rest: Any) -> None:
+        super().__init__([flag, f"setting_{key.replace('.', '__')}"], default=None, type=str, **rest)
+        self.key, self.panel = key, panel
+
+
+class PanelCommand(click.Command):
+    """A command whose --help groups options under headings."""
+
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one section per panel, in the order of first appearance."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(context):
+            record = parameter.get_help_record(context)
+            if record is not None:
+                panels.setdefault(getattr(parameter, "panel", "Options"), []).append(record)
+        for title, records in panels.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+def describe_type(annotation: Any) -> str:
+    """Name what an option takes, for people."""
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return "|".join(str(choice) for choice in get_args(annotation))
+    if origin in (Union, types.UnionType):
+        return "|".join(describe_type(part) for part in get_args(annotation) if part is not type(None))
+    if origin is tuple:
+        return describe_type(get_args(annotation)[0])
+    if hasattr(annotation, "__metadata__"):
+        return describe_type(get_args(annotation)[0])
+    names = {int: "int", float: "float", bool: "true|false", Path: "path", str: "name"}
+    return names.get(annotation, "value")
+
+
+def setting_lines(model: type[BaseModel]) -> Iterator[tuple[str, str, Any, str]]:
+    """List a settings model: name, type, default, description."""
+    for name, field in model.model_fields.items():
+        yield name, describe_type(field.annotation), field.default, field.description or ""
+
+
+def _options(model: type[BaseModel], panel: str, prefix: str = "", hidden: bool = False) -> Iterator[SettingOption]:
+    for name, kind, default, text in setting_lines(model):
+        where = "Where it runs" if not prefix and name in ELSEWHERE else panel
+        shown = "" if default in (None, ()) else f"  [{default}]"
+        flag = f"--{prefix}{name}" if prefix else f"--{name.replace('_', '-')}"
+        yield SettingOption(
+            flag,
+            prefix + name,
+            where,
+            metavar=kind,
+            help=text + shown,
+            hidden=hidden,
+            multiple=name == "plugin",
+        )
+
+
+def experiment_options(without: Sequence[str], chosen: Sequence[str]) -> list[click.Parameter]:
+    """Make options for all settings of an experiment and of every component.
+
+    Those of components that are not chosen are understood but left out of --help.
+    """
+    experiment = [o for o in _options(Experiment, "Experiment") if o.key not in {*without, "settings"}]
+    parameters: list[click.Parameter] = [*experiment]
+    kinds: list[tuple[str, list[type[Component]]]] = [
+        ("method", list(methods)),
+        ("data set", list(datasets)),
+        ("model", list(models)),
+    ]
+    for kind, components in kinds:
+        for component in components:
+            title = f"Settings of {kind} {component.name}"
+            parameters += _options(component.Settings, title, f"{component.name}.", component.name not in chosen)
+    return parameters
+
+
+def glance(arguments: Sequence[str], flag: str) -> list[str]:
+    """Find the values of one option before the real parsing, which depends on them."""
+    values = [argument.split("=", 1)[1] for argument in arguments if argument.startswith(f"{flag}=")]
+    pairs = pairwise(arguments)
+    return values + [value for name, value in pairs if name == flag]
+
+
+def load_plugins(arguments: Sequence[str]) -> None:
+    """Import plug-in files first: what they register shows in --help and in lists."""
+    for path in glance(arguments, "--plugin"):
+        load_plugin(Path(path).resolve())
+
+
+def gather(file_values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+    """Put settings together: a file, overridden by --set, overridden by options."""
+    values: dict[str, Any] = {}
+    for key, value in file_values.items():
+        if isinstance(value, Mapping) and key not in Experiment.model_fields:
+            values.update((f"{key}.{name}", inner) for name, inner in value.items())
+        elif key == "settings":
+            for section, inner_values in (value or {}).items():
+                values.update((f"{section}.{name}", inner) for name, inner in inner_values.items())
+        else:
+            values[key] = value
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals:
+            raise InputError(f"--set {assignment!r} is not of the form key=value")
+        values[key.strip()] = yaml.safe_load(text)
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        if isinstance(parameter, SettingOption):
+            given = context.params.get(parameter.name or "")
+            if given not in (None, ()):
+                values[parameter.key] = given
+    return values
