@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import entry_points
@@ -120,12 +120,17 @@ class Registry(Generic[C]):
         return iter(self._found.values())
 
 
+def load_plugins(paths: Iterable[str | Path]) -> None:
+    """Import users' files, each once per process; what they register is then known like any built-in."""
+    for path in paths:
+        _load_plugin(Path(path).resolve())
+
+
 @cache
-def load_plugin(path: Path) -> str:
-    """Import a user's file once per process; what it registers is then known like any built-in."""
+def _load_plugin(path: Path) -> str:
     if not path.is_file():
         raise InputError(f"plug-in file {str(path)!r} does not exist")
-    module_name = f"xfed_plugin_{path.stem}_{sha256(path.read_bytes()).hexdigest()[:12]}"
+    module_name = f"xfed_plugin_{sha256(path.read_bytes()).hexdigest()[:16]}"
     if module_name in sys.modules:
         return module_name
     spec = importlib.util.spec_from_file_location(module_name, path)

@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from xfed.components import BaseSettings, Component, load_plugin, validate
+from xfed.components import BaseSettings, Component, load_plugins, validate
 from xfed.data.dataset import DatasetSource, datasets
 from xfed.errors import InputError, unknown
 from xfed.models.network import ExitPlacement, ModelSource, models
@@ -101,8 +101,7 @@ class Experiment(BaseSettings):
         """Let what suits the data set stand in for the general defaults, plug-in data sets included."""
         if not isinstance(values, dict):
             return values
-        for path in cls._one_or_more(values.get("plugin", ())):
-            load_plugin(Path(path).resolve())
+        load_plugins(cls._one_or_more(values.get("plugin", ())))
         source = datasets.get(values.get("dataset", cls.model_fields["dataset"].default))
         filled = {**source.recommended, **values}
         model = filled.get("model", cls.model_fields["model"].default)
@@ -128,6 +127,10 @@ class Experiment(BaseSettings):
             if resolved:
                 self.settings[name] = resolved
         return self
+
+    def load_plugins(self) -> None:
+        """Import the plug-in files: needed in a process that received this description ready-made."""
+        load_plugins(self.plugin)
 
     @property
     def cohort_size(self) -> int:

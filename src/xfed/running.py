@@ -183,6 +183,7 @@ def build_trainer(experiment: Experiment, dataset: Dataset) -> Trainer:
 
 def build_host(experiment: Experiment, states: Path, partition: Partition, dataset: Dataset) -> Host:
     """Build what client work needs, in whatever process it happens."""
+    experiment.load_plugins()
     trainer = build_trainer(experiment, dataset)
     return Host(
         algorithm=experiment.algorithm(),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import click
 
+from xfed.components import load_plugins
 from xfed.engines.serial import ClientError
 from xfed.errors import InputError
 from xfed.running import Interrupted
@@ -22,10 +23,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def execute(arguments: Sequence[str]) -> int:
     """Run the command line and give the exit code."""
     from xfed.cli.commands import build
-    from xfed.cli.options import load_plugins
+    from xfed.cli.options import glance
 
     try:
-        load_plugins(arguments)
+        load_plugins(glance(arguments, "--plugin"))
         build(arguments).main(args=list(arguments), prog_name="xfed", standalone_mode=False)
     except InputError as error:
         return _tell(str(error), BAD_INPUT)

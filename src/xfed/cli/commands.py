@@ -20,7 +20,7 @@ from xfed.files import write_text
 from xfed.models.network import models
 from xfed.protocol.algorithm import methods
 from xfed.report.figures import exits_and_rounds
-from xfed.report.tables import collect, comma_separated, markdown, terminal
+from xfed.report.tables import collect, comma_separated, markdown, show
 from xfed.running import Run, open_run, resume, run
 
 SET = click.Option(
@@ -131,9 +131,8 @@ def _compare(
     write_text(out / "table.md", markdown(rows, runs))
     write_text(out / "table.csv", comma_separated(rows, runs))
     exits_and_rounds(rows, runs, out / "accuracy.png")
-    console = Console()
-    console.print(terminal(rows, runs))
-    console.print(f"table: {out / 'table.md'}   figure: {out / 'accuracy.png'}", highlight=False, soft_wrap=True)
+    show(rows, runs)
+    Console().print(f"table: {out / 'table.md'}   figure: {out / 'accuracy.png'}", highlight=False, soft_wrap=True)
 
 
 def _resume(path: Path, from_round: int | None, **elsewhere: Any) -> None:
@@ -158,7 +157,7 @@ def _show_run(shown: Run) -> None:
     if not shown.evaluations():
         console.print("no evaluation yet")
         return
-    console.print(terminal(collect([shown]), [shown]))
+    show(collect([shown]), [shown])
     last = shown.summary().last
     unseen = last.only(trained=False)
     if unseen is not None:

@@ -12,7 +12,7 @@ import click
 import yaml
 from pydantic import BaseModel
 
-from xfed.components import Component, load_plugin
+from xfed.components import Component
 from xfed.data.dataset import datasets
 from xfed.errors import InputError
 from xfed.experiment import ELSEWHERE, Experiment
@@ -104,12 +104,6 @@ def glance(arguments: Sequence[str], flag: str) -> list[str]:
     values = [argument.split("=", 1)[1] for argument in arguments if argument.startswith(f"{flag}=")]
     pairs = pairwise(arguments)
     return values + [value for name, value in pairs if name == flag]
-
-
-def load_plugins(arguments: Sequence[str]) -> None:
-    """Import plug-in files first: what they register shows in --help and in lists."""
-    for path in glance(arguments, "--plugin"):
-        load_plugin(Path(path).resolve())
 
 
 def gather(file_values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:

@@ -38,18 +38,18 @@ def work(build: HostBuilder, dataset: Dataset, connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     inbox, outbox = Inbox(), Outbox()
+    host: Host | None = None
     try:
-        host = build(dataset)
         while True:
             kind, task, letter = connection.recv()
             try:
+                host = host or build(dataset)
                 task = replace(task, message=inbox.read(letter))
                 if kind == "evaluate":
                     connection.send(host.evaluate(task))
                 else:
                     trained = host.train(task)
-                    letter = outbox.put(trained.upload)
-                    connection.send((letter, replace(trained, upload=Message())))
+                    connection.send((outbox.put(trained.upload), replace(trained, upload=Message())))
             except InputError as error:
                 connection.send(error)
             except Exception:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from rich.console import Console
 from rich.table import Table
 
 from xfed.running import Run
@@ -111,15 +112,18 @@ def notes(rows: Sequence[Row], runs: Sequence[Run]) -> str:
     return text + CAPTION
 
 
-def terminal(rows: Sequence[Row], runs: Sequence[Run]) -> Table:
-    """Draw the table for a terminal."""
+def show(rows: Sequence[Row], runs: Sequence[Run]) -> None:
+    """Print the table to the terminal, never cut: where it is too wide, lines run over."""
     header, body = cells(rows, runs)
-    table = Table(caption=notes(rows, runs), caption_justify="left")
+    table = Table()
     for index, name in enumerate(header):
         table.add_column(name, justify="left" if index == 0 else "right", no_wrap=True)
     for number, line in enumerate(body):
         table.add_row(*line, style="dim" if number == len(body) - 1 else None)
-    return table
+    console = Console()
+    needed = Console(width=1000).measure(table).maximum
+    Console(width=max(console.width, needed)).print(table)
+    console.print(notes(rows, runs), highlight=False, style="dim")
 
 
 def markdown(rows: Sequence[Row], runs: Sequence[Run]) -> str:

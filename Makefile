@@ -1,0 +1,39 @@
+# `make demo` and `make test` do everything on a fresh machine with Python 3.11+, make and git.
+PYTHON ?= python3
+BIN := .venv/bin
+USE := .venv/.installed-for-use
+DEVELOP := .venv/.installed-for-development
+
+.PHONY: demo test test-slow lint format clean
+
+demo: $(USE)  ## train X-FED, FedPer, FedAvg and Local on the embedded data; table and figure under runs/demo
+	$(BIN)/xfed compare --methods xfed,fedper,fedavg,local --out runs/demo
+
+test: lint  ## lint, types, import direction, fast tests
+	$(BIN)/pytest -m "not slow"
+
+test-slow: $(DEVELOP)  ## what takes longer: a clean installation of the wheel, longer runs
+	$(BIN)/pytest -m slow
+
+lint: $(DEVELOP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(DEVELOP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv runs dist build
+
+$(USE): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(DEVELOP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@ $(USE)

@@ -1,0 +1,196 @@
+"""Methods that must coincide do, bit for bit, with nothing passing on the side.
+
+Every message goes through bytes and back, and every client gets its own copy of the algorithm.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import xfed.algorithms.xfed as xfed_method
+import xfed.running
+import xfed.training.distillation as distillation
+from tests.runs import contents
+from xfed import Run
+from xfed.evaluation.accuracy import Evaluation
+from xfed.federation.host import Host, Task, Trained
+from xfed.models.layout import Layout
+from xfed.models.parts import Parts
+from xfed.protocol.message import Message
+from xfed.randomness import Purpose, derive
+
+BACKBONE = (1 * 4 * 9 + 4) + 2 * (4 * 4 * 9 + 4)  # three 3 × 3 convolutions of width 4 on grey images
+LAST_EXIT = 4 * 10 + 10
+SHALLOW_EXITS = 2 * LAST_EXIT
+
+
+@dataclass
+class ByteEngine:
+    """Runs clients here, but as if each were far away."""
+
+    host: Host
+    downloads: list[Message] = field(default_factory=list)
+    uploads: list[Message] = field(default_factory=list)
+
+    def _far_away(self, task: Task) -> tuple[Host, Task]:
+        message = Message.from_bytes(task.message.to_bytes())
+        return replace(self.host, algorithm=copy.deepcopy(self.host.algorithm)), replace(task, message=message)
+
+    def train(self, tasks: Sequence[Task]) -> Iterator[Trained]:
+        for task in tasks:
+            host, task = self._far_away(task)
+            trained = host.train(task)
+            self.downloads.append(task.message)
+            self.uploads.append(trained.upload)
+            yield replace(trained, upload=Message.from_bytes(trained.upload.to_bytes()))
+
+    def evaluate(self, tasks: Sequence[Task]) -> Iterator[Evaluation]:
+        for task in tasks:
+            host, task = self._far_away(task)
+            yield host.evaluate(task)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture()
+def engines(monkeypatch: pytest.MonkeyPatch) -> list[ByteEngine]:
+    made: list[ByteEngine] = []
+
+    def build(experiment: Any, states: Path, partition: Any, dataset: Any) -> ByteEngine:
+        made.append(ByteEngine(xfed.running.build_host(experiment, states, partition, dataset)))
+        return made[-1]
+
+    monkeypatch.setattr(xfed.running, "build_engine", build)
+    return made
+
+
+def spy(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[Any]:
+    """Record what a function returns, without changing it."""
+    original, results = getattr(module, name), []
+
+    def watched(*arguments: Any, **keywords: Any) -> Any:
+        results.append(original(*arguments, **keywords))
+        return results[-1]
+
+    monkeypatch.setattr(module, name, watched)
+    return results
+
+
+def final_models(run: Run) -> dict[str, torch.Tensor]:
+    return {
+        f"{client}/{name}": tensor
+        for client in range(run.experiment.clients)
+        for name, tensor in run.model(client).state_dict().items()
+    }
+
+
+@pytest.mark.parametrize("exits", ["all", "last"])
+@pytest.mark.parametrize("teacher", ["frozen", "live"])
+def test_xfed_without_its_three_ideas_is_fedper(
+    engines: list[ByteEngine], train: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, exits: str, teacher: str
+) -> None:
+    terms = spy(monkeypatch, distillation, "divergence")
+    weights = spy(monkeypatch, xfed_method, "match_teachers")
+    limit = {"schedule": "fixed", "lam": 0.0, "mu": 1e-6, "teacher": teacher}
+    bare = train("xfed", method="xfed", xfed=limit, exits=exits)
+    fedper = train("fedper", method="fedper", exits=exits)
+    assert weights, "matching ran"
+    if exits == "all":
+        assert max(term.item() for term in terms) > 0, "distillation ran on something to learn"
+    one, other = final_models(bare), final_models(fedper)
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert torch.equal(contents(bare)["metrics/4"], contents(fedper)["metrics/4"])
+
+
+def test_xfed_as_it_is_differs_from_fedper(engines: list[ByteEngine], train: Callable[..., Run]) -> None:
+    one, other = final_models(train("xfed")), final_models(train("fedper", method="fedper"))
+    assert not all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_fedavg_with_one_client_is_plain_sgd(
+    engines: list[ByteEngine], train: Callable[..., Run], tmp_path: Path
+) -> None:
+    run = train("fedavg", method="fedavg", clients=1, sample=1.0, rounds=3, epochs=2, lr_decay=0.9)
+    experiment, host = run.experiment, engines[0].host
+    torch.set_num_threads(1)
+    network = xfed.running.build_network(experiment, (1, 8, 8), 10)
+    Layout.of(network).bind(network, torch.device("cpu"))  # the same addresses within a vector, hence the same kernels
+    train_indices = torch.from_numpy(host.partition.splits[0].train)
+    for round in (1, 2, 3):
+        rate = 0.05 * 0.9 ** (round - 1)
+        optimizer = torch.optim.SGD(network.parameters(), rate, momentum=0.9, weight_decay=1e-4, fused=True)
+        generator = torch.Generator().manual_seed(derive(1, Purpose.BATCHES, 0, round, 0))
+        for _ in range(2):
+            for positions in torch.randperm(len(train_indices), generator=generator).split(16):
+                chosen = train_indices[positions]
+                inputs = (host.dataset.inputs[chosen].float() / 16 - 0.5) / 0.5
+                logits = network(inputs).logits
+                loss = sum(F.cross_entropy(logits[j], host.dataset.labels[chosen]) for j in range(3)) / 3
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+    final = run.model(0).state_dict()
+    for name, parameter in network.state_dict().items():
+        assert torch.equal(parameter, final[name]), name
+
+
+def test_messages_hold_only_what_the_method_may_send(engines: list[ByteEngine], train: Callable[..., Run]) -> None:
+    expected = {
+        "xfed": {"backbone": BACKBONE, "last_exit": LAST_EXIT},
+        "fedper": {"backbone": BACKBONE},
+        "fedavg": {"backbone": BACKBONE, "shallow_exits": SHALLOW_EXITS, "last_exit": LAST_EXIT},
+        "local": {},
+    }
+    for method, parts in expected.items():
+        run = train(method, method=method)
+        engine = engines[-1]
+        for message in (*engine.uploads, *engine.downloads):
+            assert {name: tensor.numel() for name, tensor in message.tensors.items()} == parts
+        assert all(set(upload.values) == {"samples"} for upload in engine.uploads)
+        records = run.rounds()
+        assert sum(record.bytes_up for record in records) == len(engine.uploads) * (4 * sum(parts.values()) + 8)
+        numbers = [1 + len(message.values.get("students", [])) for message in engine.downloads]
+        down = sum(4 * sum(parts.values()) + 8 * count for count in numbers)
+        assert sum(record.bytes_down for record in records) == down
+
+
+def test_xfed_students_join_depth_first(engines: list[ByteEngine], train: Callable[..., Run]) -> None:
+    train("xfed", rounds=4)  # m = 3, T = 4: R = 1/2 in round 1, hence D = 1, K = 0; from round 2 on all
+    students = [message.values["students"] for message in engines[0].downloads]
+    assert students[:3] == [[0, 2]] * 3
+    assert students[3:] == [[0, 1, 2]] * 9
+
+
+def test_exits_not_selected_are_frozen_and_cost_nothing(engines: list[ByteEngine], train: Callable[..., Run]) -> None:
+    train("xfed")
+    host, message = engines[0].host, engines[0].downloads[0]
+    clients = {}
+    for students in ([2], [1, 2]):
+        client = host.client(Task(0, 1, message, None))
+        host.algorithm.train(client, message.having(students=students))
+        clients[len(students)] = client
+    initial = host.trainer.layout.gather(host.initial, Parts.SHALLOW_EXITS)
+    assert torch.equal(clients[1].state["shallow_exits"], initial)
+    first, second = clients[2].state["shallow_exits"].split(LAST_EXIT)
+    assert torch.equal(first, initial[:LAST_EXIT])
+    assert not torch.equal(second, initial[LAST_EXIT:])
+    # One more exit of 4 × 10 weights: its forward pass, weight gradient and input gradient; and the teacher,
+    # which now has a student, runs once over the data: all stages (8² · 9 · 4 + 4² · 9 · 16 + 2² · 9 · 16) and one exit.
+    teacher = 64 * 36 + 16 * 144 + 4 * 144 + 40
+    assert clients[2].meter.macs - clients[1].meter.macs == clients[1].samples * (3 * 40 + teacher)
+
+
+@pytest.mark.parametrize("method", ["local", "fedavg", "fedper", "xfed"])
+def test_no_method_is_below_chance(train: Callable[..., Run], method: str) -> None:
+    run = train(method, method=method, rounds=8, epochs=3, convnet={"width": 8}, sample=1.0)
+    assert run.summary().last.mean > 0.2  # ten classes

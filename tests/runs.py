@@ -1,0 +1,53 @@
+"""Compare runs down to the last bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from xfed import Run
+from xfed.federation.store import ClientStore
+from xfed.files import read_tensors
+
+
+def contents(run: Run) -> dict[str, Any]:
+    """Everything a run computed: server, client states, what the server keeps, models, metrics, costs."""
+    directory = run.directory
+    checkpoint = directory.checkpoints.read()
+    found: dict[str, Any] = {f"server/{name}": tensor for name, tensor in checkpoint.tensors.items()}
+    for kind, root, versions in (
+        ("client", directory.client_states, checkpoint.client_versions),
+        ("kept", directory.server_states, checkpoint.kept_versions),
+    ):
+        store = ClientStore(root, versions)
+        for client in store.known():
+            found |= {f"{kind}/{client}/{name}": tensor for name, tensor in store.get(client).items()}
+        found[f"{kind}/versions"] = versions
+    for path in sorted(directory.models.iterdir()):
+        found |= {f"models/{path.name}/{name}": tensor for name, tensor in read_tensors(path).items()}
+    for evaluation in run.evaluations():
+        found[f"metrics/{evaluation.round}"] = torch.from_numpy(np.array(evaluation.accuracies))
+        found[f"trained/{evaluation.round}"] = torch.from_numpy(np.array(evaluation.trained))
+    found["rounds"] = [replace(record, train_seconds=0.0, evaluation_seconds=0.0) for record in run.rounds()]
+    return found
+
+
+def differences(one: Run, other: Run) -> list[str]:
+    """Name what differs between two runs; nothing when they are equal to the last bit."""
+    a, b = contents(one), contents(other)
+    assert a, "a comparison of nothing proves nothing"
+    names = sorted(a.keys() ^ b.keys())
+    for name in a.keys() & b.keys():
+        same = torch.equal(a[name], b[name]) if isinstance(a[name], torch.Tensor) else a[name] == b[name]
+        if not same:
+            names.append(name)
+    return names
+
+
+def files(folder: Path) -> set[str]:
+    """All files below a folder, by relative path."""
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
