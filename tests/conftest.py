@@ -32,7 +32,7 @@ def tiny(**changes: Any) -> Experiment:
     return Experiment.from_mapping(values)
 
 
-@pytest.fixture()
+@pytest.fixture
 def train(tmp_path: Path) -> Callable[..., Run]:
     """Carry out a tiny run in a folder of its own."""
 

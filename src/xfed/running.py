@@ -111,12 +111,13 @@ def open_run(path: Path) -> Run:
 
 def run(experiment: Experiment, progress: bool = True) -> Run:
     """Carry out an experiment in a new run directory."""
+    directory = RunDirectory(experiment.out or new_run_path(experiment))
+    directory.refuse_existing()
+    _refuse_what_workers_cannot_import(experiment)
     dataset = experiment.dataset_source().load()
     partition = make_partition(experiment, dataset)
     experiment = experiment.model_copy(update={"clients": len(partition)})
-    root = experiment.out or new_run_path(experiment)
     costs = build_trainer(experiment, dataset).costs
-    directory = RunDirectory(root)
     directory.create(
         experiment.to_yaml(), describe_environment(experiment, dataset, partition, costs), partition.to_json()
     )
@@ -202,18 +203,18 @@ def build_engine(experiment: Experiment, states: Path, partition: Partition, dat
     builder = partial(build_host, experiment, states, partition)
     if experiment.engine == "serial":
         return SerialEngine(builder(dataset))
-    components = (
-        type(experiment.algorithm()),
-        type(experiment.dataset_source()),
-        type(experiment.model_source()),
-    )
-    for component in components:
-        if component.__module__ == "__main__":
+    return ProcessEngine(builder, dataset, experiment.workers or os.cpu_count() or 1)
+
+
+def _refuse_what_workers_cannot_import(experiment: Experiment) -> None:
+    if experiment.engine == "serial":
+        return
+    for part in (experiment.algorithm(), experiment.dataset_source(), experiment.model_source()):
+        if type(part).__module__ == "__main__":
             raise InputError(
-                f"{component.name!r} is defined in the running script, which worker processes do not import; "
+                f"{part.name!r} is defined in the running script, which worker processes do not import; "
                 "put it into a file and give that as plugin, or use engine 'serial'"
             )
-    return ProcessEngine(builder, dataset, experiment.workers or os.cpu_count() or 1)
 
 
 def _carry_out(run: Run, dataset: Dataset, partition: Partition, progress: bool, from_round: int | None = None) -> Run:

@@ -61,7 +61,7 @@ class ByteEngine:
         pass
 
 
-@pytest.fixture()
+@pytest.fixture
 def engines(monkeypatch: pytest.MonkeyPatch) -> list[ByteEngine]:
     made: list[ByteEngine] = []
 
@@ -185,7 +185,7 @@ def test_exits_not_selected_are_frozen_and_cost_nothing(engines: list[ByteEngine
     assert torch.equal(first, initial[:LAST_EXIT])
     assert not torch.equal(second, initial[LAST_EXIT:])
     # One more exit of 4 × 10 weights: its forward pass, weight gradient and input gradient; and the teacher,
-    # which now has a student, runs once over the data: all stages (8² · 9 · 4 + 4² · 9 · 16 + 2² · 9 · 16) and one exit.
+    # which now has a student, runs once over the data: stages 8² · 9 · 4, 4² · 9 · 16 and 2² · 9 · 16, and one exit.
     teacher = 64 * 36 + 16 * 144 + 4 * 144 + 40
     assert clients[2].meter.macs - clients[1].meter.macs == clients[1].samples * (3 * 40 + teacher)
 

@@ -16,7 +16,7 @@ from xfed.cli import execute
 SMALL = ["--clients", "4", "--rounds", "2", "--engine", "serial", "--convnet.width", "4", "--epochs", "1"]
 
 
-@pytest.fixture()
+@pytest.fixture
 def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Run a command that must be refused in an empty folder; give its sentence."""
     monkeypatch.chdir(tmp_path)

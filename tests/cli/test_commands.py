@@ -45,7 +45,8 @@ def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_run_with_every_option_and_show(capsys: pytest.CaptureFixture[str]) -> None:
     command = (
         "run --method fedper --dataset digits --model convnet --clients 5 --sample 0.4 --alpha 0.5 --rounds 2 "
-        "--epochs 1 --seed 3 --engine serial --workers 2 --device cpu --out runs/mine --set convnet.width=4 --set lr=0.02"
+        "--epochs 1 --seed 3 --engine serial --workers 2 --device cpu --out runs/mine --set convnet.width=4 "
+        "--set lr=0.02"
     )
     assert execute(command.split()) == 0
     run = open_run(Path("runs/mine"))
@@ -90,7 +91,7 @@ def test_compare_reuses_only_equal_runs(capsys: pytest.CaptureFixture[str]) -> N
     assert execute(command) == 0
     first = {path.name: (path / "finished.json").stat().st_mtime_ns for path in Path("c").iterdir() if path.is_dir()}
     assert len(first) == 2
-    table = list(csv.reader(Path("c/table.csv").open()))
+    table = list(csv.reader(Path("c/table.csv").read_text().splitlines()))
     assert [line[0] for line in table] == ["method", "xfed", "fedper", "majority class"]
     assert Path("c/accuracy.png").stat().st_size > 10_000
     assert Path("c/table.md").read_text().startswith("| method | last")
@@ -112,7 +113,7 @@ def test_compare_reuses_only_equal_runs(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_compare_several_seeds() -> None:
     assert execute(["compare", "--methods", "local", *SMALL, "--seeds", "1,2", "--out", "c"]) == 0
-    header, row, _ = csv.reader(Path("c/table.csv").open())
+    header, row, _ = csv.reader(Path("c/table.csv").read_text().splitlines())
     assert "± seeds" in header
     runs = [open_run(path) for path in sorted(Path("c").iterdir()) if path.is_dir()]
     assert [run.experiment.seed for run in runs] == [1, 2]

@@ -58,13 +58,16 @@ class RunDirectory:
             raise InputError(f"{str(root)!r} is not a run directory (it has no settings.yaml)")
         return run
 
-    def create(self, settings: str, environment: dict[str, Any], partition: dict[str, Any]) -> None:
-        """Start a new run; settings are written last, so a folder that has them is complete."""
+    def refuse_existing(self) -> None:
+        """Make sure that nothing would be overwritten."""
         if self.root.exists() and (not self.root.is_dir() or any(self.root.iterdir())):
             raise InputError(
                 f"run directory {str(self.root)!r} exists already; give another --out, or continue it with "
                 f"'xfed resume {self.root}'"
             )
+
+    def create(self, settings: str, environment: dict[str, Any], partition: dict[str, Any]) -> None:
+        """Start a new run; settings are written last, so a folder that has them is complete."""
         write_json(self._environment, environment)
         write_text(self.partition, json.dumps(partition) + "\n")
         write_text(self._settings, settings)

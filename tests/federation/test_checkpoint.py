@@ -1,0 +1,57 @@
+"""Checkpoints are whole or absent, and two are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import xfed.federation.checkpoint as module
+from xfed import InputError
+from xfed.federation.checkpoint import Checkpoint, Checkpoints
+
+
+def make(round: int) -> Checkpoint:
+    return Checkpoint(round, {"x": torch.tensor([float(round)])}, {7: round}, {8: round})
+
+
+def test_round_trip_and_two_are_kept(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    for round in (1, 2, 3):
+        checkpoints.write(make(round))
+    assert checkpoints.rounds() == [2, 3]
+    newest = checkpoints.read()
+    assert (newest.round, newest.client_versions, newest.kept_versions) == (3, {7: 3}, {8: 3})
+    assert newest.tensors["x"].item() == 3.0
+    assert checkpoints.read(2).tensors["x"].item() == 2.0
+
+
+def test_failure_while_writing_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.write(make(1))
+
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(module, "write_json", fail)
+    with pytest.raises(OSError, match="disk full"):
+        checkpoints.write(make(2))
+    assert checkpoints.rounds() == [1]
+    assert checkpoints.read().round == 1
+
+
+@pytest.mark.parametrize("damage", ["cut tensors", "cut index", "no index"])
+def test_damage_is_named_with_a_way_out(tmp_path: Path, damage: str) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.write(make(1))
+    checkpoints.write(make(2))
+    folder = tmp_path / "round-000002"
+    if damage == "no index":
+        (folder / "checkpoint.json").unlink()
+    else:
+        path = folder / ("server.safetensors" if damage == "cut tensors" else "checkpoint.json")
+        path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(InputError, match=r"round-000002.*damaged.*--round 1"):
+        checkpoints.read()
+    assert checkpoints.read(1).round == 1
