@@ -10,7 +10,7 @@ demo: $(USE)  ## train X-FED, FedPer, FedAvg and Local on the embedded data; tab
 	$(BIN)/xfed compare --methods xfed,fedper,fedavg,local --out runs/demo
 
 test: lint  ## lint, types, import direction, fast tests
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -n auto -m "not slow"
 
 test-slow: $(DEVELOP)  ## what takes longer: a clean installation of the wheel, longer runs
 	$(BIN)/pytest -m slow
