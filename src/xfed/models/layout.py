@@ -100,6 +100,10 @@ class Layout:
         """Count the numbers in some parts, without padding."""
         return sum(entry.stop - entry.start for entry in self.entries_of(parts))
 
+    def exit_count(self, index: int) -> int:
+        """Count the numbers of one exit."""
+        return sum(entry.stop - entry.start for entry in self.entries if entry.name.startswith(f"exits.{index}."))
+
     def gather(self, state: ModelState, part: Parts) -> Tensor:
         """Copy one part out, densely packed."""
         source = state.statistics if part is Parts.STATISTICS else state.parameters
@@ -126,6 +130,10 @@ class Layout:
         for part in Parts.MODEL | Parts.STATISTICS:
             if part.key in tensors:
                 self.scatter(state, part, tensors[part.key])
+
+    def views(self, state: ModelState) -> dict[str, Tensor]:
+        """Look at the parameters in place, by name."""
+        return {e.name: state.parameters[e.start : e.stop].view(e.shape) for e in self.entries}
 
     def named(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Split packed parts into the network's own tensors, by their `state_dict` names."""

@@ -12,10 +12,13 @@ from xfed.protocol.cohort import Cohort
 from xfed.protocol.message import Message
 from xfed.protocol.server import Server
 from xfed.protocol.uploads import Uploads, Weighting
-from xfed.training.objectives import JointExits
+from xfed.training.distillation import Distillation, LiveTeacher
+from xfed.training.objectives import JointExits, Objective
 from xfed.training.trainer import Phase
 
 Statistics = Literal["local", "aggregate"]
+LocalDistillation = Literal["off", "sum", "mean"]
+LOCAL_TEMPERATURE = 2.0
 
 
 class Algorithm(Component):
@@ -27,11 +30,18 @@ class Algorithm(Component):
 
     travels: ClassVar[Parts] = Parts.NONE
     collected: ClassVar[Parts] = Parts.NONE
+    collected_tensors: ClassVar[tuple[str, ...]] = ()
+    """Names of tensors (up to a dot) that are no part of a model and come up beside it, collected too."""
     weighting: ClassVar[Weighting] = "sizes"
+    tuned_at_the_end: ClassVar[bool] = False
+    """The final evaluation is of fine-tuned copies, so earlier ones do not compare with it."""
 
-    def __init__(self, settings: object = None, statistics: Statistics = "local") -> None:
+    def __init__(
+        self, settings: object = None, statistics: Statistics = "local", local_kd: LocalDistillation = "off"
+    ) -> None:
         super().__init__(settings)
         self.statistics = statistics
+        self.local_kd = local_kd
 
     @property
     def travelling(self) -> Parts:
@@ -44,6 +54,22 @@ class Algorithm(Component):
         """What the server averages."""
         return self.travelling & ~self.collected
 
+    @property
+    def stays(self) -> Parts:
+        """What a client keeps between rounds: everything that does not travel."""
+        return (Parts.MODEL | Parts.STATISTICS) & ~self.travelling
+
+    def joint(self, client: Client) -> Objective:
+        """Give the loss every method starts from: (1/m) Σ_j CE_j, with local distillation where it is asked for.
+
+        Local distillation adds Σ_{j<m} τ² KL(own last exit ‖ exit j) with τ = 2, live and detached (spec 5.4).
+        """
+        last = client.exits - 1
+        if self.local_kd == "off" or last == 0:
+            return JointExits()
+        strength = 1.0 if self.local_kd == "sum" else 1.0 / client.exits
+        return JointExits() + Distillation(LiveTeacher(last), range(last), strength, LOCAL_TEMPERATURE)
+
     def start(self, server: Server) -> None:
         """Prepare the server's state before the first round."""
 
@@ -54,19 +80,27 @@ class Algorithm(Component):
 
     def download(self, server: Server, cohort: Cohort) -> dict[int, Message]:
         """Give what each participant receives for training: `deliver`, and what training needs besides."""
-        messages = self.deliver(server, cohort.clients)
+        messages = self.outgoing(server, cohort.clients)
         return {client: messages[client].having(round=cohort.round) for client in cohort.clients}
+
+    def outgoing(self, server: Server, clients: Sequence[int]) -> dict[int, Message]:
+        """Give the model that participants train from; for most methods what is also evaluated."""
+        return self.deliver(server, clients)
 
     def phases(self, client: Client, received: Message) -> list[Phase]:
         """Describe a client's local training."""
-        return [client.phase(JointExits())]
+        return [client.phase(self.joint(client))]
 
     def train(self, client: Client, received: Message) -> Message:
         """Train on the client; keep what is its own, give what travels."""
         model = client.model(client.state, received.tensors)
         trained = client.train(model, self.phases(client, received))
-        client.state.update(client.pack(trained, (Parts.MODEL | Parts.STATISTICS) & ~self.travelling))
+        client.state.update(client.pack(trained, self.stays))
         return Message(client.pack(trained, self.travelling), {"samples": client.samples})
+
+    def expect(self) -> Uploads:
+        """Open what takes a round's uploads in, as declared."""
+        return Uploads(self.averaged, self.collected, self.weighting, self.collected_tensors)
 
     def aggregate(self, server: Server, uploads: Uploads) -> None:
         """Take a round's uploads into the server's state."""

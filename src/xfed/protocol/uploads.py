@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -20,9 +21,9 @@ class Uploads:
     client's average is the client's own numbers, bit for bit.
     """
 
-    def __init__(self, averaged: Parts, collected: Parts, weighting: Weighting) -> None:
+    def __init__(self, averaged: Parts, collected: Parts, weighting: Weighting, more: Sequence[str] = ()) -> None:
         self._averaged = {part.key for part in averaged}
-        self._collected = {part.key for part in collected}
+        self._collected = {part.key for part in collected} | set(more)
         self._weighting = weighting
         self._sums: dict[str, Tensor] = {}
         self._rows: dict[str, list[Tensor]] = {}
@@ -41,7 +42,7 @@ class Uploads:
                 if name not in self._sums:
                     self._sums[name] = torch.zeros(tensor.shape, dtype=torch.float64)
                 self._sums[name].add_(tensor.double(), alpha=weight)
-            elif name in self._collected:
+            elif name.partition(".")[0] in self._collected:
                 self._rows.setdefault(name, []).append(tensor)
             else:
                 raise ValueError(f"upload of client {client} holds {name!r}, which the method never declared")
@@ -51,6 +52,6 @@ class Uploads:
         total = sum(self.weights)
         return {name: (sums / total).float() for name, sums in self._sums.items()}
 
-    def stack(self, part: Parts) -> Tensor:
-        """Give a collected part as clients × numbers: a snapshot in the order of `clients`."""
-        return torch.stack(self._rows[part.key])
+    def stack(self, part: Parts | str) -> Tensor:
+        """Give a collected part (or other tensor) as clients × numbers: a snapshot in the order of `clients`."""
+        return torch.stack(self._rows[part.key if isinstance(part, Parts) else part])

@@ -63,6 +63,7 @@ class Stream:
     seed: int
     client: int
     round: int
+    batches: Purpose = Purpose.BATCHES
 
     def derive(self, purpose: Purpose, phase: int = 0) -> int:
         """Give the seed of one stream."""
@@ -90,13 +91,13 @@ class Trainer:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(stream.derive(Purpose.DROPOUT))
             for number, phase in enumerate(phases):
-                self._run(phase, view, torch.Generator().manual_seed(stream.derive(Purpose.BATCHES, number)), meter)
+                self._run(phase, view, torch.Generator().manual_seed(stream.derive(stream.batches, number)), meter)
         return self.snapshot()
 
     def _run(self, phase: Phase, view: View, generator: torch.Generator, meter: Meter) -> None:
         network = self.network.train()
         exits = sorted(range(len(network.exits)) if phase.exits is None else phase.exits)
-        trained = self._select(phase.parts, exits)
+        trained: list[Tensor] = [*self._select(phase.parts, exits), *phase.objective.parameters()]
         if not trained or phase.epochs == 0:
             return
         per_sample = self.costs.training(exits, Parts.BACKBONE in phase.parts, bool(Parts.EXITS & phase.parts))
@@ -117,7 +118,7 @@ class Trainer:
     @torch.no_grad()
     def _step(
         phase: Phase,
-        parameters: Sequence[nn.Parameter],
+        parameters: Sequence[Tensor],
         gradients: Sequence[Tensor | None],
         velocities: list[Tensor | None],
     ) -> None:
