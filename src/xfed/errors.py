@@ -13,6 +13,10 @@ class InputError(Exception):
     """
 
 
+class ClientError(RuntimeError):
+    """Client work failed; says which client and when, with the cause."""
+
+
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> InputError:
     """Build the error for a name that is not among the allowed ones, with the nearest one as a hint."""
     choices = sorted(allowed)

@@ -18,6 +18,7 @@ from typing import Any
 import safetensors
 import torch
 import yaml
+from threadpoolctl import threadpool_limits
 
 from xfed.data.dataset import Dataset
 from xfed.data.partition import Partition, dirichlet_partition, read_partition
@@ -265,7 +266,8 @@ def _single_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        with threadpool_limits(1):
+            yield
     finally:
         torch.set_num_threads(threads)
 

@@ -116,8 +116,8 @@ def test_teachers_all_mixes_clients_of_earlier_rounds(server: Server) -> None:
         finish_round(method, server, {1: changes[1], 2: changes[2]}, round=2)
         results[teachers] = method.deliver(server, [1])[1].tensors["last_exit"]
     initial = server.layout.gather(server.initial, Parts.LAST_EXIT)
-    assert (results["participants"] - initial)[0] == 0, "client 0 was not there"
-    assert (results["all"] - initial)[0] > 0, "client 0 teaches although it was there earlier"
+    assert abs((results["participants"] - initial)[0]) < 1e-6, "client 0 was not there"
+    assert (results["all"] - initial)[0] > 0.01, "client 0 teaches although it was there earlier"
 
 
 def test_literal_profile_follows_the_paper_word_for_word(server: Server) -> None:

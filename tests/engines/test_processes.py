@@ -12,7 +12,7 @@ import torch
 from tests.runs import differences
 from xfed import InputError, Run
 from xfed.engines.mailbox import Inbox, Outbox
-from xfed.engines.serial import ClientError
+from xfed.errors import ClientError
 from xfed.protocol.message import Message
 
 UNRULY = '''

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from xfed.errors import ClientError
 from xfed.models.parts import Parts
 from xfed.protocol.message import Message
 from xfed.protocol.uploads import Uploads
@@ -45,6 +46,12 @@ def test_only_collected_parts_are_kept() -> None:
         uploads.add(client, message([1.0, 2.0], [3.0], samples=1))
     kept = [tensor for rows in uploads._rows.values() for tensor in rows] + list(uploads._sums.values())
     assert sum(tensor.numel() for tensor in kept) == 5 * 1 + 2
+
+
+def test_numbers_that_are_not_finite_name_the_client() -> None:
+    uploads = Uploads(Parts.BACKBONE, Parts.LAST_EXIT, "sizes")
+    with pytest.raises(ClientError, match=r"client 3 diverged: its last_exit"):
+        uploads.add(3, message([1.0, 2.0], [float("nan")], samples=1))
 
 
 def test_undeclared_part_is_refused() -> None:

@@ -19,13 +19,9 @@ def cosines(rows: Matrix, columns: Matrix, row_ids: Sequence[int], column_ids: S
 
     A pair with a zero (or unknown) vector has cosine 0; a client with itself always has 1.
     """
-
-    def unit(vectors: Matrix) -> Matrix:
-        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        scaled: Matrix = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
-        return scaled
-
-    result: Matrix = np.clip(unit(rows) @ unit(columns).T, -1.0, 1.0)
+    lengths = np.outer(np.linalg.norm(rows, axis=1), np.linalg.norm(columns, axis=1))
+    result: Matrix = np.divide(rows @ columns.T, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    np.clip(result, -1.0, 1.0, out=result)
     result[np.equal.outer(np.asarray(row_ids), np.asarray(column_ids))] = 1.0
     return result
 

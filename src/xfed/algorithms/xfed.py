@@ -148,9 +148,10 @@ class XFed(FedPer):
         """Compute h̄_i = Σ_j k_ij h_jm for each client i over the teachers j; without teachers, the initial exit."""
         if not teachers:
             return self._trained(server, clients)
-        similarity = cosines(self._directions(server, clients), self._directions(server, teachers), clients, teachers)
-        weights = match_teachers(similarity, self.settings.mu)
-        return torch.from_numpy(weights @ self._trained(server, teachers).double().numpy()).float()
+        theirs = self._directions(server, teachers)
+        ours = theirs if list(clients) == list(teachers) else self._directions(server, clients)
+        weights = match_teachers(cosines(ours, theirs, clients, teachers), self.settings.mu)
+        return torch.from_numpy(weights).float() @ self._trained(server, teachers)
 
     def _trained(self, server: Server, clients: Sequence[int]) -> Tensor:
         return torch.stack([server.kept_or_initial(client, Parts.LAST_EXIT, "trained") for client in clients])
@@ -162,7 +163,7 @@ class XFed(FedPer):
         else:
             none = torch.zeros(server.layout.count(Parts.LAST_EXIT))
             rows = torch.stack([server.kept.get(client).get("update", none) for client in clients])
-        return rows.double().numpy().astype(np.float64)
+        return np.asarray(rows.numpy(), dtype=np.float64)
 
     # On the client
 

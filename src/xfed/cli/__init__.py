@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import click
 
 from xfed.components import load_plugins
-from xfed.engines.serial import ClientError
-from xfed.errors import InputError
+from xfed.errors import ClientError, InputError
 from xfed.running import Interrupted
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130

@@ -19,11 +19,11 @@ from typing import Literal
 
 import torch
 import torch.multiprocessing as multiprocessing
+from threadpoolctl import threadpool_limits
 
 from xfed.data.dataset import Dataset
 from xfed.engines.mailbox import Inbox, Letter, Outbox
-from xfed.engines.serial import ClientError
-from xfed.errors import InputError
+from xfed.errors import ClientError, InputError
 from xfed.evaluation.accuracy import Evaluation
 from xfed.federation.host import Host, Task, Trained
 from xfed.protocol.message import Message
@@ -37,6 +37,7 @@ def work(build: HostBuilder, dataset: Dataset, connection: Connection) -> None:
     """Serve tasks until the other end is gone: the main function of a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
+    threadpool_limits(1)
     inbox, outbox = Inbox(), Outbox()
     host: Host | None = None
     try:

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from xfed.errors import InputError
+from xfed.errors import ClientError, InputError
 from xfed.evaluation.accuracy import Evaluation
 from xfed.federation.host import Host, Task, Trained
-
-
-class ClientError(RuntimeError):
-    """Client work failed; says which client and round, with the original error as its cause."""
 
 
 @dataclass(frozen=True)

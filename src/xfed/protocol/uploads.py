@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from xfed.errors import ClientError
 from xfed.models.parts import Parts
 from xfed.protocol.message import Message
 
@@ -38,6 +39,8 @@ class Uploads:
         self.clients.append(client)
         self.weights.append(weight)
         for name, tensor in message.tensors.items():
+            if not torch.isfinite(tensor).all():
+                raise ClientError(f"training of client {client} diverged: its {name} is not finite; try a smaller lr")
             if name in self._averaged:
                 if name not in self._sums:
                     self._sums[name] = torch.zeros(tensor.shape, dtype=torch.float64)
