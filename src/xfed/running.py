@@ -37,6 +37,7 @@ from xfed.files import read_tensors
 from xfed.models.costs import Costs, measure
 from xfed.models.layout import Layout
 from xfed.models.network import EarlyExitNetwork, seeded
+from xfed.models.subnetwork import Subnetworks
 from xfed.protocol.server import Server
 from xfed.randomness import Purpose, derive
 from xfed.training.trainer import Trainer
@@ -118,9 +119,10 @@ def run(experiment: Experiment, progress: bool = True) -> Run:
     dataset = experiment.dataset_source().load()
     partition = make_partition(experiment, dataset)
     experiment = experiment.model_copy(update={"clients": len(partition)})
-    costs = build_trainer(experiment, dataset).costs
+    trainer = build_trainer(experiment, dataset)
+    experiment.algorithm().check(Subnetworks(trainer.network, trainer.layout), len(partition))
     directory.create(
-        experiment.to_yaml(), describe_environment(experiment, dataset, partition, costs), partition.to_json()
+        experiment.to_yaml(), describe_environment(experiment, dataset, partition, trainer.costs), partition.to_json()
     )
     for number, path in enumerate(experiment.plugin):
         directory.plugins.mkdir(exist_ok=True)
@@ -227,7 +229,8 @@ def _carry_out(run: Run, dataset: Dataset, partition: Partition, progress: bool,
     initial = trainer.snapshot().to(torch.device("cpu"))
     states = ClientStore(directory.client_states, checkpoint.client_versions if checkpoint else None)
     kept = ClientStore(directory.server_states, checkpoint.kept_versions if checkpoint else None)
-    server = Server(trainer.layout, initial, initial.clone(), {}, kept, experiment.seed, experiment.clients)
+    subnetworks = Subnetworks(trainer.network, trainer.layout)
+    server = Server(subnetworks, initial, initial.clone(), {}, kept, experiment.seed, experiment.clients)
     if checkpoint:
         restore(server, checkpoint)
     plan = Plan(

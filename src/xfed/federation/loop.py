@@ -94,7 +94,7 @@ class Federation:
     def _round(self, cohort: Cohort) -> RoundRecord:
         self.states.round = self.kept.round = cohort.round
         downloads = self.algorithm.download(self.server, cohort)
-        uploads = self.algorithm.expect()
+        uploads = self.algorithm.expect(self.server)
         bytes_up = macs = samples = 0
         loss = 0.0
         results = self.engine.train([self._task(c, cohort.round, downloads[c]) for c in cohort.clients])

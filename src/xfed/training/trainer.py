@@ -40,6 +40,8 @@ class Phase:
     exits: Collection[int] | None = None
     momentum: float = 0.9
     weight_decay: float = 1e-4
+    clip: float | None = None
+    """Largest norm of the whole gradient; longer ones are scaled down."""
 
 
 @dataclass
@@ -126,6 +128,8 @@ class Trainer:
 
         The functional form of torch's optimizer: no gradients are left behind on the network.
         """
+        if phase.clip is not None:
+            gradients = _clipped(gradients, phase.clip)
         moved = [index for index, gradient in enumerate(gradients) if gradient is not None]
         buffers = [velocities[index] for index in moved]
         sgd(
@@ -193,3 +197,10 @@ class Trainer:
     def _load(self, model: ModelState) -> None:
         self._resident.parameters.copy_(model.parameters)
         self._resident.statistics.copy_(model.statistics)
+
+
+def _clipped(gradients: Sequence[Tensor | None], limit: float) -> list[Tensor | None]:
+    """Scale all gradients down together where their common norm exceeds the limit."""
+    norms = [gradient.norm() for gradient in gradients if gradient is not None]
+    factor = (limit / torch.stack(norms).norm().clamp(min=1e-12)).clamp(max=1.0)
+    return [None if gradient is None else gradient * factor for gradient in gradients]
