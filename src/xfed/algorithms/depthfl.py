@@ -76,7 +76,7 @@ class DepthFL(FedAvg):
         kd: NonNegativeFloat = Field(1.0, description="factor on the ramp w_t of mutual distillation")
         optimiser: Literal["original", "common"] = Field(
             "original",
-            description="no momentum, decay 1e-3, summed losses; or the common one, losses divided by m, gradients clipped at 10",
+            description="no momentum, decay 1e-3, summed losses; or the common one, losses over m, clipped at 10",
         )
         hetero: bool = Field(False, description="a level per exit, clients assigned by index in equal shares")
 
