@@ -23,6 +23,7 @@ from pydantic import (
 
 from xfed.components import BaseSettings, Component, load_plugins, validate
 from xfed.data.dataset import DatasetSource, datasets
+from xfed.data.partition import PartitionBy, PartitionPlan
 from xfed.errors import InputError, unknown
 from xfed.models.network import ExitPlacement, ModelSource, models
 from xfed.protocol.algorithm import Algorithm, Statistics, methods
@@ -52,7 +53,12 @@ class Experiment(BaseSettings):
 
     clients: PositiveInt = Field(20, description="number of clients")
     sample: PositiveFloat = Field(0.5, description="share of the clients that take part in a round, at most 1")
+    partition_by: PartitionBy | None = Field(
+        None, description="how samples are dealt out; default: the partition file if there is one, else dirichlet"
+    )
     alpha: PositiveFloat = Field(0.3, description="Dirichlet label skew: smaller is more skewed")
+    cap: bool = Field(True, description="Dirichlet: a client that holds its fair number of samples gets no more")
+    classes_per_client: PositiveInt = Field(2, description="pathological: number of classes each client holds")
     min_samples: int = Field(4, ge=2, description="smallest number of samples a client may get")
     partition: Path | None = Field(None, description="JSON file with each client's train and test indices")
     calibration: float = Field(
@@ -104,6 +110,9 @@ class Experiment(BaseSettings):
         load_plugins(cls._one_or_more(values.get("plugin", ())))
         source = datasets.get(values.get("dataset", cls.model_fields["dataset"].default))
         filled = {**source.recommended, **values}
+        brings_clients = values.get("partition") is not None or values.get("partition_by") == "natural"
+        if brings_clients and "clients" not in values:
+            filled.pop("clients", None)
         model = filled.get("model", cls.model_fields["model"].default)
         sections = {name: filled.pop(name) for name in source.recommended if name not in cls.model_fields}
         if model in sections:
@@ -151,6 +160,20 @@ class Experiment(BaseSettings):
         """Build what builds the network."""
         component = models.get(self.model)
         return component(component.resolve(self.settings.get(self.model, {})))
+
+    def partition_plan(self) -> PartitionPlan:
+        """Give how the samples are dealt out to clients."""
+        return PartitionPlan(
+            by=self.partition_by,
+            clients=self.clients,
+            alpha=self.alpha,
+            cap=self.cap,
+            classes_per_client=self.classes_per_client,
+            min_samples=self.min_samples,
+            path=self.partition,
+            calibration=self.calibration,
+            seed=self.seed,
+        )
 
     def schedule(self) -> Schedule:
         """Give the local training that all methods share."""

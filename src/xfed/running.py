@@ -21,7 +21,7 @@ import yaml
 from threadpoolctl import threadpool_limits
 
 from xfed.data.dataset import Dataset
-from xfed.data.partition import Partition, dirichlet_partition, read_partition
+from xfed.data.partition import Partition, make_partition, read_partition
 from xfed.engines.processes import ProcessEngine
 from xfed.engines.serial import SerialEngine
 from xfed.errors import InputError
@@ -117,7 +117,7 @@ def run(experiment: Experiment, progress: bool = True) -> Run:
     directory.refuse_existing()
     _refuse_what_workers_cannot_import(experiment)
     dataset = experiment.dataset_source().load()
-    partition = make_partition(experiment, dataset)
+    partition = partition_of(experiment, dataset)
     experiment = experiment.model_copy(update={"clients": len(partition)})
     trainer = build_trainer(experiment, dataset)
     experiment.algorithm().check(Subnetworks(trainer.network, trainer.layout), len(partition))
@@ -152,22 +152,15 @@ def resume(path: Path, progress: bool = True, from_round: int | None = None, **e
     return _carry_out(Run(opened.directory, changed), dataset, partition, progress, from_round)
 
 
-def make_partition(experiment: Experiment, dataset: Dataset) -> Partition:
-    """Deal the samples out: by the file if there is one, else by label skew."""
-    if experiment.partition is None:
-        return dirichlet_partition(
-            dataset.labels.numpy(),
-            experiment.clients,
-            experiment.alpha,
-            experiment.min_samples,
-            experiment.calibration,
-            experiment.seed,
-        )
-    partition = read_partition(experiment.partition, len(dataset), experiment.calibration, experiment.seed)
+def partition_of(experiment: Experiment, dataset: Dataset) -> Partition:
+    """Deal the samples out; a partition file and natural clients bring their own number of clients."""
+    partition = make_partition(dataset, experiment.partition_plan())
     if "clients" in experiment.model_fields_set and experiment.clients != len(partition):
+        path = experiment.partition
+        whose = f"data set {dataset.name!r}" if path is None else f"partition file {str(path)!r}"
         raise InputError(
-            f"partition file {str(experiment.partition)!r} has {len(partition)} clients, but clients is "
-            f"{experiment.clients}; leave clients out or make them agree"
+            f"{whose} has {len(partition)} clients, but clients is {experiment.clients}; "
+            "leave clients out or make them agree"
         )
     return partition
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -25,6 +26,8 @@ def execute(arguments: Sequence[str]) -> int:
     from xfed.cli.options import glance
 
     try:
+        for folder in glance(arguments, "--data-dir"):
+            os.environ["XFED_DATA"] = folder
         load_plugins(glance(arguments, "--plugin"))
         build(arguments).main(args=list(arguments), prog_name="xfed", standalone_mode=False)
     except InputError as error:

@@ -10,6 +10,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from xfed.cli.data import data_commands
+from xfed.cli.models import DESCRIBE
 from xfed.cli.options import PanelCommand, experiment_options, gather, glance, setting_lines
 from xfed.comparison import compare, plan_comparison
 from xfed.components import Component
@@ -93,17 +95,9 @@ def build(arguments: Sequence[str]) -> click.Group:
             help="Summarise a run.",
         )
     )
-    plugin = click.Option(["--plugin"], multiple=True, metavar="path", help="Python file that registers more")
+    group.add_command(data_commands(arguments))
     for name, components in (("methods", methods), ("datasets", datasets), ("models", models)):
-        listing = list(components)
-        group.add_command(
-            click.Command(
-                name,
-                callback=lambda plugin, listing=listing: _list(listing),
-                params=[plugin],
-                help=f"List the {name} there are, with their settings.",
-            )
-        )
+        group.add_command(_listing(name, list(components)))
     return group
 
 
@@ -168,6 +162,22 @@ def _show_run(shown: Run) -> None:
         )
     macs = shown.environment()["network"]["exit_macs"]
     console.print("MACs per input, leaving at exit: " + ", ".join(f"{j + 1}: {m:,}" for j, m in enumerate(macs)))
+
+
+def _listing(name: str, components: Sequence[type[Component]]) -> click.Command:
+    plugin = click.Option(["--plugin"], multiple=True, metavar="path", help="Python file that registers more")
+    text = f"List the {name} there are, with their settings."
+    if name != "models":
+        return click.Command(name, callback=lambda plugin: _list(components), params=[plugin], help=text)
+
+    def list_unless_described(plugin: Sequence[str]) -> None:
+        if click.get_current_context().invoked_subcommand is None:
+            _list(components)
+
+    group = click.Group(
+        name, callback=list_unless_described, params=[plugin], help=text, invoke_without_command=True, commands=[DESCRIBE]
+    )
+    return group
 
 
 def _list(components: Sequence[type[Component]]) -> None:

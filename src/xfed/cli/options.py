@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -24,8 +25,19 @@ class SettingOption(click.Option):
     """An option that sets one setting; `panel` is the heading it stands under in --help."""
 
     def __init__(self, flag: str, key: str, panel: str, **rest: Any) -> None:
-        super().__init__([flag, f"setting_{key.replace('.', '__')}"], default=None, type=str, **rest)
+        super().__init__([flag, "setting_" + re.sub(r"\W", "__", key)], default=None, type=str, **rest)
         self.key, self.panel = key, panel
+
+
+class DataDirOption(click.Option):
+    """Where raw data lie; read before the command runs, so that every process sees it."""
+
+    panel = "Where it runs"
+
+
+DATA_DIR = DataDirOption(
+    ["--data-dir"], metavar="path", expose_value=False, help="folder with raw data; default: XFED_DATA, then a cache folder"
+)
 
 
 class PanelCommand(click.Command):
@@ -64,9 +76,12 @@ def setting_lines(model: type[BaseModel]) -> Iterator[tuple[str, str, Any, str]]
         yield name, describe_type(field.annotation), field.default, field.description or ""
 
 
-def _options(model: type[BaseModel], panel: str, prefix: str = "", hidden: bool = False) -> Iterator[SettingOption]:
-    for name, kind, default, text in setting_lines(model):
+def _options(
+    model: type[BaseModel], panel: str, prefix: str = "", hidden: bool = False, suited: Mapping[str, Any] | None = None
+) -> Iterator[SettingOption]:
+    for name, kind, general, text in setting_lines(model):
         where = "Where it runs" if not prefix and name in ELSEWHERE else panel
+        default = (suited or {}).get(name, general)
         shown = "" if default in (None, ()) else f"  [{default}]"
         flag = f"--{prefix}{name}" if prefix else f"--{name.replace('_', '-')}"
         yield SettingOption(
@@ -85,8 +100,10 @@ def experiment_options(without: Sequence[str], chosen: Sequence[str]) -> list[cl
 
     Those of components that are not chosen are understood but left out of --help.
     """
-    experiment = [o for o in _options(Experiment, "Experiment") if o.key not in {*without, "settings"}]
-    parameters: list[click.Parameter] = [*experiment]
+    suited = {k: v for source in datasets if source.name in chosen for k, v in source.recommended.items()}
+    experiment = _options(Experiment, "Experiment", suited=suited)
+    parameters: list[click.Parameter] = [o for o in experiment if o.key not in {*without, "settings"}]
+    parameters.append(DATA_DIR)
     kinds: list[tuple[str, list[type[Component]]]] = [
         ("method", list(methods)),
         ("data set", list(datasets)),
@@ -95,7 +112,9 @@ def experiment_options(without: Sequence[str], chosen: Sequence[str]) -> list[cl
     for kind, components in kinds:
         for component in components:
             title = f"Settings of {kind} {component.name}"
-            parameters += _options(component.Settings, title, f"{component.name}.", component.name not in chosen)
+            hidden = component.name not in chosen
+            own = suited.get(component.name, {})
+            parameters += _options(component.Settings, title, f"{component.name}.", hidden, own)
     return parameters
 
 

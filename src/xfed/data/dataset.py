@@ -1,11 +1,13 @@
-"""A pooled data set in memory: raw inputs, labels, class names and how a batch is normalised."""
+"""A pooled data set: raw inputs, labels, class names and how a batch is normalised; and where data sets come from."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, SupportsIndex, TypeVar
 
 import numpy as np
 import torch
@@ -14,13 +16,16 @@ from torch import Tensor
 from xfed.components import Component, Registry
 from xfed.errors import InputError
 
+Kind = Literal["image", "text"]
+
 
 @dataclass(frozen=True)
 class Dataset:
     """Samples of all clients together; a client sees it only through the indices it owns.
 
-    Inputs stay as stored (uint8 images N × C × H × W); `normalise` turns a batch of them into
-    (x / scale − mean) / std, in float32.
+    Inputs stay as stored: images as uint8 (N × C × H × W), text as rows of token ids (N × length, 0 pads).
+    `normalise` turns a batch of images into (x / scale − mean) / std in float32, a batch of text into int64 ids.
+    `groups` says which natural client each sample belongs to, where the data has such a column.
     """
 
     name: str
@@ -30,6 +35,13 @@ class Dataset:
     scale: float = 255.0
     mean: float = 0.5
     std: float = 0.5
+    kind: Kind = "image"
+    vocabulary: tuple[str, ...] | None = None
+    groups: Tensor | None = None
+    digest: str | None = field(default=None, init=False, repr=False, compare=False)
+    """The checksum, where it is known already. `replace` drops it, as the content may then differ."""
+    reopen: Callable[[], Dataset] | None = field(default=None, init=False, repr=False, compare=False)
+    """Opens the same data from its files: what travels to another process instead of the samples."""
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.labels):
@@ -42,45 +54,142 @@ class Dataset:
                 f"data set {self.name!r} has labels from {low} to {high}; "
                 f"allowed with {len(self.classes)} classes: 0 to {len(self.classes) - 1}"
             )
+        if self.groups is not None and len(self.groups) != len(self.labels):
+            raise InputError(
+                f"data set {self.name!r} has {len(self.labels)} samples but names the client of {len(self.groups)}"
+            )
+        if self.kind == "text" and (self.inputs.ndim != 2 or self.inputs.is_floating_point()):
+            raise InputError(
+                f"data set {self.name!r} is text, but its inputs are {self.inputs.dtype} of shape "
+                f"{tuple(self.inputs.shape)}; allowed: rows of whole numbers, N × length"
+            )
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        """Send a data set that lies in files as the way to open it; send any other as it is."""
+        return super().__reduce_ex__(protocol) if self.reopen is None else (self.reopen, ())
+
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of one input."""
+        """Shape of one input; for text the length of a row."""
         return tuple(self.inputs.shape[1:])
 
     def normalise(self, raw: Tensor) -> Tensor:
         """Turn stored values into what a network takes."""
-        return raw.to(torch.float32).mul_(1 / (self.scale * self.std)).sub_(self.mean / self.std)
+        if self.kind == "text":
+            return raw.to(torch.int64)
+        return raw.to(torch.float32, copy=True).mul_(1 / (self.scale * self.std)).sub_(self.mean / self.std)
 
     def to(self, device: torch.device) -> Dataset:
         """Move the samples to a device, once."""
+        if device == self.inputs.device == self.labels.device:
+            return self
         return replace(self, inputs=self.inputs.to(device), labels=self.labels.to(device))
 
     def shared(self) -> Dataset:
-        """Lay the samples into shared memory, so that worker processes need no copy."""
+        """Lay the samples where worker processes need no copy: shared memory, or the files they are in already."""
+        if self.reopen is not None:
+            return self
         return replace(self, inputs=self.inputs.share_memory_(), labels=self.labels.share_memory_())
 
+    def in_files(self, digest: str, reopen: Callable[[], Dataset]) -> Dataset:
+        """Note that the samples are memory-mapped files: their checksum, and how to open them again."""
+        noted = replace(self)
+        object.__setattr__(noted, "digest", digest)
+        object.__setattr__(noted, "reopen", reopen)
+        return noted
+
     def checksum(self) -> str:
-        """Identify the content: shapes, types, input bytes and labels."""
+        """Identify the content: shapes, types, inputs, labels, vocabulary and natural clients."""
+        return self.digest or self.compute_checksum()
+
+    def compute_checksum(self) -> str:
+        """Read all of the content for its checksum, also where it is noted already."""
         digest = hashlib.sha256(f"{self.inputs.dtype}{tuple(self.inputs.shape)}{self.classes}".encode())
         digest.update(self.inputs.cpu().contiguous().numpy().data)
         digest.update(self.labels.cpu().numpy().astype(np.int64).data)
+        if self.vocabulary is not None:
+            digest.update("\n".join(self.vocabulary).encode())
+        if self.groups is not None:
+            digest.update(self.groups.numpy().astype(np.int64).data)
         return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Published:
+    """What is publicly known of a data set: samples per part, classes, and checksums of its content.
+
+    Checksums are sha256 of `train_pixels`, `test_pixels` (uint8, N × C × H × W), `train_labels` and `test_labels`
+    (uint8), so they do not depend on the container the data came in.
+    """
+
+    train: int
+    test: int
+    classes: int
+    sha256: Mapping[str, str] = field(default_factory=dict)
 
 
 class DatasetSource(Component):
     """Where a data set comes from; subclasses load it and document its settings."""
 
-    recommended: ClassVar[Mapping[str, Any]] = {}
+    recommended: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """Experiment settings that suit this data set; they stand in for the general defaults."""
+
+    published: ClassVar[Published | None] = None
+    """What the content must be, for a data set that everyone knows."""
 
     def load(self) -> Dataset:
         """Read the whole data set, published train and test parts pooled."""
         raise NotImplementedError
 
 
-datasets: Registry[DatasetSource] = Registry("dataset", DatasetSource, "xfed.data")
+class FunctionSource(DatasetSource):
+    """A data set made by a plain function of the user's."""
+
+    function: ClassVar[Callable[[], Any]]
+
+    def load(self) -> Dataset:
+        """Call the function."""
+        made = type(self).function()
+        if not isinstance(made, Dataset):
+            raise InputError(
+                f"the function of data set {self.name!r} returned {type(made).__name__}; allowed: a Dataset"
+            )
+        return made
+
+
+S = TypeVar("S", bound=type[DatasetSource] | Callable[[], Dataset])
+
+
+class DatasetRegistry(Registry[DatasetSource]):
+    """Data sets by name. A source is a class, or just a function without parameters that returns a Dataset."""
+
+    def register(self, name: str) -> Callable[[S], S]:
+        """Decorate a class or a function to make it known under `name`."""
+        add_class = super().register(name)
+
+        def add(source: S) -> S:
+            add_class(source if isinstance(source, type) else _wrap(name, source))
+            return source
+
+        return add
+
+
+def _wrap(name: str, function: Callable[[], Dataset]) -> type[DatasetSource]:
+    if not callable(function):
+        raise InputError(f"data set {name!r} is {function!r}; allowed: a DatasetSource class or a function")
+    parameters = inspect.signature(function).parameters.values()
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if needed:
+        raise InputError(
+            f"the function of data set {name!r} needs {', '.join(needed)}; allowed: a function without parameters, "
+            "or a DatasetSource class with Settings"
+        )
+    module, doc = function.__module__, function.__doc__
+    return type(name, (FunctionSource,), {"function": staticmethod(function), "__module__": module, "__doc__": doc})
+
+
+datasets = DatasetRegistry("dataset", DatasetSource, "xfed.data")
 dataset = datasets.register

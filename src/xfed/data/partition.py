@@ -1,4 +1,4 @@
-"""Who holds which samples: Dirichlet label skew, or an explicit file."""
+"""Who holds which samples: dealt out by a rule, or as an explicit file says."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xfed.data.dataset import Dataset
+from xfed.data.dealing import Indices, dirichlet, iid, natural, pathological
 from xfed.errors import InputError
 from xfed.randomness import Purpose, numpy_stream
 
-Indices = NDArray[np.int64]
-REDRAWS = 5_000
+PartitionBy = Literal["dirichlet", "pathological", "iid", "natural", "file"]
 TRAIN_SHARE = 0.75
 
 
@@ -47,33 +47,55 @@ class Partition:
         }
 
 
-def dirichlet(labels: Indices, clients: int, alpha: float, minimum: int, rng: np.random.Generator) -> list[Indices]:
-    """Deal out samples with label skew Dir(α) (Section 5.1 of the paper; spec section 1).
+@dataclass(frozen=True)
+class PartitionPlan:
+    """How samples are dealt out. Only the fields that the chosen way uses matter; see `xfed.data.dealing`."""
 
-    For each class, shares over clients are drawn from Dir(α·1); a client that already holds its fair number
-    N / n gets no more; the class is cut along the shares. All is drawn again until every client has at least
-    `minimum` samples.
+    by: PartitionBy | None = None
+    """Without it: the file, if there is one, else Dirichlet."""
+    clients: int = 20
+    """How many clients; a file and natural clients bring their own number."""
+    alpha: float = 0.3
+    cap: bool = True
+    classes_per_client: int = 2
+    min_samples: int = 4
+    path: Path | None = None
+    calibration: float = 0.2
+    seed: int = 1
+
+
+def make_partition(dataset: Dataset, plan: PartitionPlan) -> Partition:
+    """Deal a data set's samples out as planned, and cut each client's 75 / 25 into train and test at random.
+
+    A file says itself what is for training and what for testing.
     """
-    fair = len(labels) / clients
-    pools = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-    for _ in range(REDRAWS):
-        owner = np.empty(len(labels), dtype=np.int64)
-        held = np.zeros(clients, dtype=np.int64)
-        for pool in pools:
-            shares = rng.dirichlet(np.full(clients, alpha)) * (held < fair)
-            if not shares.sum() > 0:
-                break
-            cuts = (np.cumsum(shares / shares.sum())[:-1] * len(pool)).astype(np.int64)
-            counts = np.diff(cuts, prepend=0, append=len(pool))
-            owner[rng.permutation(pool)] = np.repeat(np.arange(clients), counts)
-            held += counts
-        else:
-            if held.min() >= minimum:
-                return np.split(np.argsort(owner, kind="stable"), np.cumsum(held)[:-1])
-    raise InputError(
-        f"no Dirichlet partition in {REDRAWS:,} draws gave each of {clients} clients at least {minimum} samples "
-        f"at alpha {alpha}; use fewer clients, a larger alpha, a smaller minimum or another seed"
-    )
+    by = plan.by or ("dirichlet" if plan.path is None else "file")
+    if (by == "file") != (plan.path is not None):
+        raise InputError(
+            "partition_by is 'file', but partition names none"
+            if plan.path is None
+            else f"partition is {str(plan.path)!r}, but partition_by is {by!r}; allowed with a file: file"
+        )
+    if plan.path is not None:
+        return read_partition(plan.path, len(dataset), plan.calibration, plan.seed)
+    rng = numpy_stream(plan.seed, Purpose.PARTITION)
+    return _split(_deal(by, dataset, plan, rng), plan.calibration, plan.seed, rng)
+
+
+def _deal(by: PartitionBy, dataset: Dataset, plan: PartitionPlan, rng: np.random.Generator) -> list[Indices]:
+    labels = dataset.labels.cpu().numpy()
+    if by == "pathological":
+        return pathological(labels, plan.clients, plan.classes_per_client, plan.min_samples, rng)
+    if by == "iid":
+        return iid(len(labels), plan.clients, plan.min_samples, rng)
+    if by == "natural":
+        if dataset.groups is None:
+            raise InputError(
+                f"data set {dataset.name!r} does not say which client a sample belongs to; "
+                "allowed as partition_by: dirichlet, pathological, iid, file"
+            )
+        return natural(dataset.groups.cpu().numpy(), plan.min_samples)
+    return dirichlet(labels, plan.clients, plan.alpha, plan.min_samples, rng, plan.cap)
 
 
 def dirichlet_partition(
@@ -81,9 +103,14 @@ def dirichlet_partition(
 ) -> Partition:
     """Partition by label skew, then cut each client's samples 75 / 25 into train and test at random."""
     rng = numpy_stream(seed, Purpose.PARTITION)
+    return _split(dirichlet(labels, clients, alpha, minimum, rng), calibration, seed, rng)
+
+
+def _split(owned: Sequence[Indices], calibration: float, seed: int, rng: np.random.Generator) -> Partition:
+    """Cut each client's samples 75 / 25 into train and test at random, and set calibration samples aside."""
     pairs = []
-    for owned in dirichlet(labels, clients, alpha, minimum, rng):
-        shuffled = rng.permutation(owned)
+    for indices in owned:
+        shuffled = rng.permutation(indices)
         cut = int(TRAIN_SHARE * len(shuffled))
         pairs.append((shuffled[:cut], shuffled[cut:]))
     return _with_calibration(pairs, calibration, seed)

@@ -1,19 +1,21 @@
-"""What running and training a network costs, in multiply-accumulate operations (MACs), counted exactly.
+"""What running and training a network costs, in multiply-accumulate operations (MACs).
 
-Convention: convolution and linear layers, one multiply and add together is one MAC; no bias, normalisation
-or pooling. The cost of leaving at an exit includes every exit passed on the way.
+Two conventions (spec/inference.md, section 1). Exact, used everywhere: convolutions, linear layers and the
+matrix products of attention; one multiply and add together is one MAC; no bias, normalisation or pooling.
+Thop, to compare with the paper's figures for image networks: the same, plus 4 for each element of a BatchNorm
+and k + 1 for each output of a global average pool over k positions. In both, the cost of leaving at an exit
+includes every exit passed on the way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from xfed.models.network import EarlyExitNetwork
+from xfed.models.counting import counting
+from xfed.models.network import EarlyExitNetwork, StageState
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class Costs:
     exits: tuple[int, ...]
     places: tuple[int, ...]
     first_layer: int
+    thop: Costs | None = None
+    """The same in thop's convention; nothing where that does not apply, as for attention."""
 
     def forward(self, exits: Collection[int]) -> int:
         """Count a forward pass that evaluates these exits."""
@@ -34,11 +38,16 @@ class Costs:
         """Count an inference that leaves at this exit, having evaluated all exits before it."""
         return self.forward(range(exit_index + 1))
 
+    def static(self) -> int:
+        """Count an inference of the same network without early exits: all stages and the last exit alone."""
+        return self.forward([len(self.exits) - 1])
+
     def training(self, exits: Collection[int], backbone_trains: bool, exits_train: bool) -> int:
         """Count a training step: forward, gradients of the weights that train, gradients passed downwards.
 
-        A layer's weight gradient costs as much as its forward pass, and so does its input gradient. With a
-        frozen backbone nothing is passed below the exits.
+        A layer's weight gradient costs as much as its forward pass, and so does its input gradient; a product
+        of two activations (attention) has two input gradients instead. With a frozen backbone nothing is
+        passed below the exits.
         """
         heads = sum(self.exits[j] for j in exits)
         backbone = self.forward(exits) - heads
@@ -48,31 +57,39 @@ class Costs:
         return backbone + heads + backward
 
 
-@torch.no_grad()
 def measure(network: EarlyExitNetwork, example: Tensor) -> Costs:
-    """Count by running the network once on a batch of one and watching its layers."""
-    spent: list[int] = []
+    """Count by running the network once, on the first sample of `example`.
 
-    def count(layer: nn.Module, _: Any, output: Tensor) -> None:
-        if isinstance(layer, nn.Conv2d):
-            spent.append(output[0].numel() * layer.weight[0].numel())
-        elif isinstance(layer, nn.Linear):
-            spent.append(output[0].numel() * layer.in_features)
-
+    Token ids have no gradient either, but the embedding behind them has: then every layer passes its gradient on.
+    """
+    exact: dict[str, list[int]] = {"stages": [], "exits": []}
+    thop: dict[str, list[int | None]] = {"stages": [], "exits": []}
+    first_layer = 0
+    was_training = network.training
     network.eval()
-    hooks = [layer.register_forward_hook(count) for layer in network.modules()]
-    stages, exits = [], []
-    state, first_layer = example, 0
-    for index in range(len(network.stages)):
-        spent.clear()
-        state = network.stage(index, state)
-        stages.append(sum(spent))
-        if index == 0:
-            first_layer = spent[0] if spent else 0
-        if index in network.places:
-            spent.clear()
-            network.exits[network.places.index(index)](state)
-            exits.append(sum(spent))
-    for hook in hooks:
-        hook.remove()
-    return Costs(tuple(stages), tuple(exits), network.places, first_layer)
+    state: StageState = example[:1]
+    with counting() as counter:
+
+        def note(kind: str) -> None:
+            exact[kind].append(counter.macs)
+            thop[kind].append(counter.thop)
+            counter.reset()
+
+        for index in range(len(network.stages)):
+            state = network.stage(index, state)
+            if index == 0 and example.is_floating_point():
+                first_layer = next(iter(counter.products), 0)
+            note("stages")
+            if index in network.places:
+                network.exits[network.places.index(index)](state)
+                note("exits")
+    network.train(was_training)
+    known = {kind: tuple(count for count in counts if count is not None) for kind, counts in thop.items()}
+    applies = all(len(known[kind]) == len(exact[kind]) for kind in known)
+    return Costs(
+        tuple(exact["stages"]),
+        tuple(exact["exits"]),
+        network.places,
+        first_layer,
+        Costs(known["stages"], known["exits"], network.places, first_layer) if applies else None,
+    )

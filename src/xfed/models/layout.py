@@ -83,12 +83,19 @@ class Layout:
         return cls(tuple(entries), -(-end // ALIGNMENT) * ALIGNMENT, tuple(statistics), count, last + 1)
 
     def bind(self, network: EarlyExitNetwork, device: torch.device) -> ModelState:
-        """Move the network's numbers into two flat vectors and make its tensors views of them."""
+        """Move the network's numbers into two flat vectors and make its tensors views of them.
+
+        Gradients come in the same row-major order, whatever memory format the layers compute in: the fused
+        optimizer reads both as flat memory and would silently pair up the wrong numbers otherwise.
+        """
         state = ModelState(torch.zeros(self.size, device=device), torch.zeros(self.statistics_size, device=device))
         parameters = dict(network.named_parameters())
         for entry in self.entries:
             view = state.parameters[entry.start : entry.stop].view(entry.shape)
-            parameters[entry.name].data = view.copy_(parameters[entry.name].data)
+            parameter = parameters[entry.name]
+            parameter.data = view.copy_(parameter.data)
+            if parameter.requires_grad:
+                parameter.register_hook(Tensor.contiguous)
         for entry, buffer in zip(self.statistics, _running(network).values(), strict=True):
             buffer.data = state.statistics[entry.start : entry.stop].view(entry.shape).copy_(buffer.data)
         return state

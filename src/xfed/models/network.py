@@ -13,6 +13,15 @@ from xfed.errors import InputError
 
 ExitPlacement = Literal["all", "last"]
 
+StageState = Tensor | tuple[Tensor, ...]
+"""What a stage hands to its exit and to the next stage: one tensor, or a tuple whose first is the hidden
+representation and whose others travel beside it (a padding mask). Each has the batch as its first dimension."""
+
+
+def hidden(state: StageState) -> Tensor:
+    """Give the hidden representation, without what travels beside it."""
+    return state if isinstance(state, Tensor) else state[0]
+
 
 class ExitOutputs(NamedTuple):
     """What the active exits see and say: pooled features and logits, by exit index."""
@@ -22,19 +31,19 @@ class ExitOutputs(NamedTuple):
 
 
 class Exit(nn.Module):
-    """Global average pool and one linear layer with bias (spec section 1.1)."""
+    """Global average pool and one linear layer with bias (spec section 1.1); other exits pool in another way."""
 
     def __init__(self, width: int, classes: int) -> None:
         super().__init__()
         self.linear = nn.Linear(width, classes)
 
-    def pool(self, maps: Tensor) -> Tensor:
-        """Average over all positions: batch × channels."""
-        return maps.flatten(2).mean(2)
+    def pool(self, state: StageState) -> Tensor:
+        """Average batch × channels × positions over all positions: batch × channels."""
+        return hidden(state).flatten(2).mean(2)
 
-    def forward(self, maps: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, state: StageState) -> tuple[Tensor, Tensor]:
         """Give features and logits."""
-        features = self.pool(maps)
+        features = self.pool(state)
         return features, self.linear(features)
 
 
@@ -60,16 +69,17 @@ class EarlyExitNetwork(nn.Module):
             return cls(stages, exits[-1:], [len(stages) - 1])
         return cls(stages, exits, range(len(stages)))
 
-    def stage(self, index: int, state: Tensor) -> Tensor:
-        """Run one stage: the unit that inference executes or skips."""
-        result: Tensor = self.stages[index](state)
+    def stage(self, index: int, state: StageState) -> StageState:
+        """Run one stage, from the inputs or the state before it: the unit that inference executes or skips."""
+        result: StageState = self.stages[index](state)
         return result
 
     def forward(self, inputs: Tensor, active: Collection[int] | None = None) -> ExitOutputs:
         """Run the stages up to the deepest active exit; exits that are not active cost nothing."""
         wanted = range(len(self.exits)) if active is None else active
         features, logits = {}, {}
-        state, stage = inputs, 0
+        state: StageState = inputs
+        stage = 0
         for index in sorted(wanted):
             while stage <= self.places[index]:
                 state = self.stage(stage, state)
@@ -97,9 +107,21 @@ def seeded(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = source.build(input_shape, classes, exits)
+    _check(source.name, network)
+    return network
+
+
+def _check(name: str, network: EarlyExitNetwork) -> None:
+    """Refuse what could not live in one flat vector, cut into parts that travel apart."""
     for module in network.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.momentum is None:
             raise InputError(
-                f"model {source.name!r} has a BatchNorm layer with momentum=None; a moving average needs a number"
+                f"model {name!r} has a BatchNorm layer with momentum=None; a moving average needs a number"
             )
-    return network
+    owner: dict[int, str] = {}
+    for key, parameter in network.named_parameters(remove_duplicate=False):
+        if id(parameter) in owner:
+            raise InputError(
+                f"model {name!r} uses one tensor as {owner[id(parameter)]} and as {key}; give each layer its own"
+            )
+        owner[id(parameter)] = key

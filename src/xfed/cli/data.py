@@ -1,0 +1,113 @@
+"""`xfed data`: what there is of each data set, how to get it, and how it is dealt out to clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from xfed.cli.options import DATA_DIR, PanelCommand, experiment_options, gather, glance
+from xfed.data.catalogue import Status, check, fetch, list_status, status
+from xfed.data.picture import class_counts, draw_partition
+from xfed.experiment import Experiment
+from xfed.files import write_json
+from xfed.running import partition_of
+
+OF_A_METHOD = (
+    "method", "model", "exits", "sample", "rounds", "epochs", "batch_size", "lr", "lr_decay", "momentum",
+    "weight_decay", "bn_statistics", "eval_every", "checkpoint_every", "engine", "workers", "device", "out",
+)  # fmt: skip
+
+
+def data_commands(arguments: Sequence[str]) -> click.Group:
+    """Build the group."""
+    name = click.Argument(["name"])
+    dataset = (glance(arguments, "--dataset") or [Experiment.model_fields["dataset"].default])[-1]
+    plot = click.Option(["--plot"], type=Path, metavar="path", help="draw the clients × classes picture (png, svg, pdf)")
+    save = click.Option(["--save"], type=Path, metavar="path", help="write the partition as a JSON file")
+    setting = click.Option(["--set", "assignments"], multiple=True, metavar="key=value", help="set any setting")
+    return click.Group(
+        "data",
+        help="Data sets: what is here, how to get it, how it is dealt out.",
+        commands=[
+            click.Command("list", callback=_list, params=[DATA_DIR], help="Show the state of every data set."),
+            click.Command("fetch", callback=_fetch, params=[name, DATA_DIR], help="Download if missing, and decode."),
+            click.Command(
+                "check", callback=_check, params=[name, DATA_DIR], help="Compare the content with what was published."
+            ),
+            PanelCommand(
+                "partition",
+                callback=_partition,
+                params=[plot, save, setting, *experiment_options(OF_A_METHOD, [dataset])],
+                help="Deal a data set out to clients; show, draw or save who gets what.",
+            ),
+        ],
+    )
+
+
+def _list() -> None:
+    table = Table()
+    for column in ("data set", "state", "samples", "classes", "size", "where"):
+        table.add_column(column, justify="right" if column in ("samples", "classes", "size") else "left")
+    for each in list_status():
+        table.add_row(each.name, each.state, *_numbers(each), str(each.where or each.note))
+    Console().print(table)
+
+
+def _numbers(each: Status) -> tuple[str, str, str]:
+    size = "" if each.bytes is None else f"{each.bytes / 1e6:.1f} MB"
+    samples, classes = ("" if value is None else f"{value:,}" for value in (each.samples, each.classes))
+    return samples, classes, size
+
+
+def _fetch(name: str) -> None:
+    fetch(name)
+    _describe(status(name))
+
+
+def _describe(each: Status) -> None:
+    console = Console()
+    samples, classes, size = _numbers(each)
+    console.print(f"{each.name}: {each.state}, {samples} samples, {classes} classes, {size}", highlight=False)
+    for what, digest in each.checksums.items():
+        console.print(f"  sha256 of {what}: {digest}", highlight=False, soft_wrap=True)
+
+
+def _check(name: str) -> None:
+    result = check(name)
+    table = Table()
+    for column in (f"{name}", "here", "published", ""):
+        table.add_column(column, overflow="fold")
+    for finding in result.findings:
+        table.add_row(finding.what, finding.found, finding.expected, "ok" if finding.ok else "differs")
+    Console().print(table)
+    if not result.ok:
+        raise click.exceptions.Exit(1)
+
+
+def _partition(plot: Path | None, save: Path | None, assignments: Sequence[str], **_: Any) -> None:
+    experiment = Experiment.from_mapping(gather({}, assignments))
+    dataset = experiment.dataset_source().load()
+    partition = partition_of(experiment, dataset)
+    labels = dataset.labels.numpy()
+    counts = class_counts(partition, labels, len(dataset.classes))
+    sizes, kinds = counts.sum(axis=1), (counts > 0).sum(axis=1)
+    console = Console()
+    console.print(
+        f"{len(partition)} clients of {experiment.dataset}: {int(sizes.sum()):,} of {len(dataset):,} samples; per client "
+        f"{sizes.min()} to {sizes.max()} samples (median {np.median(sizes):g}), "
+        f"{kinds.min()} to {kinds.max()} classes (median {np.median(kinds):g})",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if save is not None:
+        write_json(save, partition.to_json())
+        console.print(f"partition: {save}", highlight=False)
+    if plot is not None:
+        draw_partition(partition, labels, dataset.classes, plot)
+        console.print(f"picture: {plot}", highlight=False)

@@ -1,0 +1,53 @@
+"""`xfed models describe`: a network in figures, for one data set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from xfed.cli.options import DATA_DIR
+from xfed.experiment import Experiment
+from xfed.models.describe import describe
+from xfed.running import build_network
+
+
+def _describe(name: str, assignments: Sequence[str], **chosen: Any) -> None:
+    values = {key: value for key, value in chosen.items() if value is not None}
+    pairs = dict(assignment.partition("=")[::2] for assignment in assignments)
+    experiment = Experiment.from_mapping({**values, **pairs, "model": name})
+    dataset = experiment.dataset_source().load()
+    network = build_network(experiment, dataset.input_shape, len(dataset.classes))
+    description = describe(network, dataset.normalise(dataset.inputs[:1]))
+    table = Table(title=f"{name} on {experiment.dataset}: {dataset.input_shape} → {len(dataset.classes)} classes")
+    for column in ("", "output", "parameters", "bytes", "MACs so far, exact", "thop"):
+        table.add_column(column, justify="right" if column else "left", no_wrap=True)
+    for row in description.rows:
+        thop = "–" if row.thop_macs is None else f"{row.thop_macs:,}"
+        shape = " × ".join(str(size) for size in row.output_shape)
+        table.add_row(row.name, shape, f"{row.parameters:,}", f"{row.bytes:,}", f"{row.macs:,}", thop)
+    console = Console()
+    Console(width=max(console.width, Console(width=1000).measure(table).maximum)).print(table)
+    console.print(
+        f"backbone {description.backbone:,} parameters, exits {description.exits:,}; the last exit "
+        f"({description.last_exit:,}) adds {description.last_exit_share:.3%} to the backbone's traffic",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+DESCRIBE = click.Command(
+    "describe",
+    callback=_describe,
+    params=[
+        click.Argument(["name"]),
+        click.Option(["--dataset"], metavar="name", help="data set whose inputs and classes it gets  [digits]"),
+        click.Option(["--exits"], metavar="all|last", help="an exit after every stage, or the last one alone  [all]"),
+        click.Option(["--set", "assignments"], multiple=True, metavar="key=value", help="set any setting"),
+        DATA_DIR,
+    ],
+    help="Show shapes, parameters, bytes and MACs per stage and exit.",
+)
