@@ -174,7 +174,13 @@ def build_network(experiment: Experiment, input_shape: tuple[int, ...], classes:
 def build_trainer(experiment: Experiment, dataset: Dataset) -> Trainer:
     """Build the resident network and the loops over it."""
     network = build_network(experiment, dataset.input_shape, len(dataset.classes))
-    costs = measure(network, dataset.normalise(dataset.inputs[:1].cpu()))
+    try:
+        costs = measure(network, dataset.example())
+    except IndexError:
+        raise InputError(
+            f"data set {dataset.name!r} has token ids up to {int(dataset.inputs.max())}, which model "
+            f"{experiment.model!r} does not know; set {experiment.model}.vocabulary higher"
+        ) from None
     return Trainer(network, Layout.of(network), costs, torch.device(experiment.device), experiment.batch_size)
 
 

@@ -174,10 +174,14 @@ def _listing(name: str, components: Sequence[type[Component]]) -> click.Command:
         if click.get_current_context().invoked_subcommand is None:
             _list(components)
 
-    group = click.Group(
-        name, callback=list_unless_described, params=[plugin], help=text, invoke_without_command=True, commands=[DESCRIBE]
+    return click.Group(
+        name,
+        callback=list_unless_described,
+        params=[plugin],
+        help=text,
+        invoke_without_command=True,
+        commands=[DESCRIBE],
     )
-    return group
 
 
 def _list(components: Sequence[type[Component]]) -> None:

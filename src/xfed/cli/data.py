@@ -28,7 +28,7 @@ def data_commands(arguments: Sequence[str]) -> click.Group:
     """Build the group."""
     name = click.Argument(["name"])
     dataset = (glance(arguments, "--dataset") or [Experiment.model_fields["dataset"].default])[-1]
-    plot = click.Option(["--plot"], type=Path, metavar="path", help="draw the clients × classes picture (png, svg, pdf)")
+    plot = click.Option(["--plot"], type=Path, metavar="path", help="draw clients × classes (png, svg, pdf)")
     save = click.Option(["--save"], type=Path, metavar="path", help="write the partition as a JSON file")
     setting = click.Option(["--set", "assignments"], multiple=True, metavar="key=value", help="set any setting")
     return click.Group(
@@ -99,8 +99,8 @@ def _partition(plot: Path | None, save: Path | None, assignments: Sequence[str],
     sizes, kinds = counts.sum(axis=1), (counts > 0).sum(axis=1)
     console = Console()
     console.print(
-        f"{len(partition)} clients of {experiment.dataset}: {int(sizes.sum()):,} of {len(dataset):,} samples; per client "
-        f"{sizes.min()} to {sizes.max()} samples (median {np.median(sizes):g}), "
+        f"{len(partition)} clients of {experiment.dataset}: {int(sizes.sum()):,} of {len(dataset):,} samples; "
+        f"per client {sizes.min()} to {sizes.max()} samples (median {np.median(sizes):g}), "
         f"{kinds.min()} to {kinds.max()} classes (median {np.median(kinds):g})",
         highlight=False,
         soft_wrap=True,

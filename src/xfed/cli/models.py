@@ -21,7 +21,7 @@ def _describe(name: str, assignments: Sequence[str], **chosen: Any) -> None:
     experiment = Experiment.from_mapping({**values, **pairs, "model": name})
     dataset = experiment.dataset_source().load()
     network = build_network(experiment, dataset.input_shape, len(dataset.classes))
-    description = describe(network, dataset.normalise(dataset.inputs[:1]))
+    description = describe(network, dataset.example())
     table = Table(title=f"{name} on {experiment.dataset}: {dataset.input_shape} → {len(dataset.classes)} classes")
     for column in ("", "output", "parameters", "bytes", "MACs so far, exact", "thop"):
         table.add_column(column, justify="right" if column else "left", no_wrap=True)

@@ -36,7 +36,7 @@ class DataDirOption(click.Option):
 
 
 DATA_DIR = DataDirOption(
-    ["--data-dir"], metavar="path", expose_value=False, help="folder with raw data; default: XFED_DATA, then a cache folder"
+    ["--data-dir"], metavar="path", expose_value=False, help="folder with raw data; default: XFED_DATA, then a cache"
 )
 
 

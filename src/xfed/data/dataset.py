@@ -101,6 +101,12 @@ class Dataset:
         object.__setattr__(noted, "reopen", reopen)
         return noted
 
+    def example(self) -> Tensor:
+        """Give one input as a network takes it; for text the most demanding one: full length, the largest token id."""
+        if self.kind == "text":
+            return torch.full((1, *self.input_shape), int(self.inputs.max()), dtype=torch.int64)
+        return self.normalise(self.inputs[:1].cpu())
+
     def checksum(self) -> str:
         """Identify the content: shapes, types, inputs, labels, vocabulary and natural clients."""
         return self.digest or self.compute_checksum()

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from xfed.data.dataset import Dataset
 from xfed.data.partition import Split
+from xfed.data.text import PADDING
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,15 @@ class View:
         return len(self.indices)
 
     def batch(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Gather and normalise the inputs at these positions, with their labels."""
+        """Gather and normalise the inputs at these positions, with their labels.
+
+        Text is cut to the longest row of the batch: padding is masked everywhere, so it would cost and say nothing.
+        """
         chosen = self.indices[positions].to(self.dataset.labels.device)
-        return self.dataset.normalise(self.dataset.inputs[chosen]), self.dataset.labels[chosen]
+        inputs = self.dataset.normalise(self.dataset.inputs[chosen])
+        if self.dataset.kind == "text":
+            inputs = inputs[:, : int((inputs != PADDING).any(0).nonzero().max()) + 1]
+        return inputs, self.dataset.labels[chosen]
 
     def shuffled(self, size: int, generator: torch.Generator) -> Iterator[Tensor]:
         """Give the positions of one epoch in random order; the last, smaller batch is kept."""

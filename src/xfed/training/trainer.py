@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
 from xfed.data.views import View
-from xfed.models.costs import Costs
+from xfed.models.costs import Costs, measure
 from xfed.models.layout import Layout, ModelState
 from xfed.models.network import EarlyExitNetwork, ExitOutputs
 from xfed.models.parts import Parts
@@ -82,6 +82,7 @@ class Trainer:
     device: torch.device
     batch_size: int
     _resident: ModelState = field(init=False, repr=False)
+    _costs_by_shape: dict[torch.Size, Costs] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.network.to(self.device)
@@ -102,7 +103,7 @@ class Trainer:
         trained: list[Tensor] = [*self._select(phase.parts, exits), *phase.objective.parameters()]
         if not trained or phase.epochs == 0:
             return
-        per_sample = self.costs.training(exits, Parts.BACKBONE in phase.parts, bool(Parts.EXITS & phase.parts))
+        trains = (Parts.BACKBONE in phase.parts, bool(Parts.EXITS & phase.parts))
         velocities: list[Tensor | None] = [None] * len(trained)
         losses = torch.zeros((), dtype=torch.float64, device=self.device)
         for _ in range(phase.epochs):
@@ -113,7 +114,7 @@ class Trainer:
                 self._step(phase, trained, torch.autograd.grad(loss, trained, allow_unused=True), velocities)
                 losses += loss.detach() * len(positions)
                 meter.samples += len(positions)
-                meter.macs += per_sample * len(positions)
+                meter.macs += self._costs(inputs).training(exits, *trains) * len(positions)
         meter.loss_sum += losses.item()
 
     @staticmethod
@@ -166,13 +167,23 @@ class Trainer:
         """Run the network over a view in order, touching neither randomness nor statistics."""
         self._load(model)
         network = self.network.eval()
-        pieces = [network(view.batch(positions)[0], exits) for positions in view.in_order(EVALUATION_BATCH)]
-        if meter is not None:
-            meter.macs += self.costs.forward(exits) * len(view)
+        pieces = []
+        for positions in view.in_order(EVALUATION_BATCH):
+            inputs = view.batch(positions)[0]
+            if meter is not None:
+                meter.macs += self._costs(inputs).forward(exits) * len(positions)
+            pieces.append(network(inputs, exits))
         return ExitOutputs(
             {j: torch.cat([piece.features[j] for piece in pieces]) for j in exits},
             {j: torch.cat([piece.logits[j] for piece in pieces]) for j in exits},
         )
+
+    def _costs(self, inputs: Tensor) -> Costs:
+        """Give the cost of one of these inputs: shorter text costs less."""
+        shape = inputs.shape[1:]
+        if shape not in self._costs_by_shape:
+            self._costs_by_shape[shape] = measure(self.network, inputs[:1])
+        return self._costs_by_shape[shape]
 
     def snapshot(self) -> ModelState:
         """Copy the resident numbers; right after construction, the initial ones."""
