@@ -97,7 +97,7 @@ class Host:
         if level not in self.levels:
             subnetworks = Subnetworks(full.network, full.layout)
             network, layout = subnetworks.carve(level)
-            costs = measure(network.to("cpu"), self.dataset.normalise(self.dataset.inputs[:1].cpu()))
+            costs = measure(network.to("cpu"), self.dataset.example())
             trainer = Trainer(network, layout, costs, full.device, full.batch_size)
             self.levels[level] = (trainer, subnetworks.initial(self.initial, level))
         return self.levels[level]
