@@ -76,13 +76,23 @@ class Run:
         """Give the evaluated rounds, in order."""
         return self.directory.evaluations()
 
+    def state_bytes(self) -> tuple[float, int]:
+        """Give what one client keeps (mean over those with a state) and what the server keeps, in bytes."""
+        checkpoint = self.directory.checkpoints.read()
+        clients = ClientStore(self.directory.client_states, checkpoint.client_versions)
+        kept = ClientStore(self.directory.server_states, checkpoint.kept_versions)
+        sizes = [sum(tensor.nbytes for tensor in clients.get(client).values()) for client in clients.known()]
+        server = sum(tensor.nbytes for tensor in checkpoint.tensors.values())
+        server += sum(tensor.nbytes for client in kept.known() for tensor in kept.get(client).values())
+        return (sum(sizes) / len(sizes) if sizes else 0.0), server
+
     def rounds(self) -> list[RoundRecord]:
         """Give what each round moved and cost."""
         return self.directory.rounds()
 
     def summary(self) -> Summary:
         """Give the `last`, `last5` and `best` accuracy."""
-        return summarise(self.evaluations())
+        return summarise(self.evaluations(), self.experiment.algorithm().tuned_at_the_end)
 
     def model(self, client: int) -> EarlyExitNetwork:
         """Load a client's final personal network, ready to answer."""

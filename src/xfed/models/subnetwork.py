@@ -99,7 +99,7 @@ def _narrow(network: EarlyExitNetwork, share: float) -> None:
             narrow.share = share
             setattr(parent, child, narrow)
         elif isinstance(module, nn.BatchNorm2d):
-            setattr(parent, child, nn.BatchNorm2d(channels(module.num_features), module.eps, module.momentum))
+            setattr(parent, child, type(module)(channels(module.num_features), module.eps, module.momentum))
         elif isinstance(module, nn.GroupNorm):
             count = channels(module.num_channels)
             groups = next(g for g in range(min(module.num_groups, count), 0, -1) if count % g == 0)
