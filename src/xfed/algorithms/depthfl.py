@@ -70,6 +70,8 @@ class DepthFL(FedAvg):
     FedDyn's g_i. With `hetero`, clients carry a prefix of the stages.
     """
 
+    distils = True
+
     class Settings(BaseSettings):
         feddyn: bool = Field(True, description="FedDyn's corrections; off: plain averages (the paper's FedAvg row)")
         alpha: PositiveFloat = Field(0.1, description="α of FedDyn (original: 0.1)")

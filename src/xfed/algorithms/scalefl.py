@@ -57,6 +57,8 @@ class ScaleFL(FedAvg):
     entry is the plain mean over those who hold it.
     """
 
+    distils = True
+
     class Settings(BaseSettings):
         gamma: NonNegativeFloat = Field(0.5, description="γ of the distillation (the published comparison)")
         temperature: PositiveFloat = Field(1.0, description="τ of the distillation (the published comparison)")

@@ -35,6 +35,8 @@ class Algorithm(Component):
     collected: ClassVar[Parts] = Parts.NONE
     collected_tensors: ClassVar[tuple[str, ...]] = ()
     """Names of tensors (up to a dot) that are no part of a model and come up beside it, collected too."""
+    distils: ClassVar[bool] = False
+    """The method distils in a way of its own, so local distillation is not for it."""
     tuned_at_the_end: ClassVar[bool] = False
     """The final evaluation is of fine-tuned copies, so earlier ones do not compare with it."""
 
