@@ -133,7 +133,7 @@ class Experiment(BaseSettings):
         }
         if self.local_kd != "off" and methods.get(self.method).distils:
             raise InputError(
-                f"local_kd is {self.local_kd!r}: method {self.method!r} distils in its own way; allowed: off"
+                f"local_kd is {self.local_kd!r}: method {self.method!r} distils by itself; allowed: off"
             )
         for name in self.settings:
             if name not in chosen:

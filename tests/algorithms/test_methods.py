@@ -68,7 +68,7 @@ def test_local_distillation_changes_training(train: Callable[..., Run], method: 
 
 @pytest.mark.parametrize("method", ["scalefl", "depthfl", "xfed"])
 def test_methods_with_their_own_distillation_refuse_another(method: str) -> None:
-    with pytest.raises(InputError, match=f"method '{method}' distils in its own way"):
+    with pytest.raises(InputError, match=f"method '{method}' distils by itself"):
         tiny(method=method, local_kd="sum")
 
 
