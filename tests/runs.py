@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from xfed import Run
@@ -51,3 +52,23 @@ def differences(one: Run, other: Run) -> list[str]:
 def files(folder: Path) -> set[str]:
     """All files below a folder, by relative path."""
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def spy(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[Any]:
+    """Record what a function returns, without changing it."""
+    original, results = getattr(module, name), []
+
+    def watched(*arguments: Any, **keywords: Any) -> Any:
+        results.append(original(*arguments, **keywords))
+        return results[-1]
+
+    monkeypatch.setattr(module, name, watched)
+    return results
+
+
+def final_models(run: Run) -> dict[str, torch.Tensor]:
+    return {
+        f"{client}/{name}": tensor
+        for client in range(run.experiment.clients)
+        for name, tensor in run.model(client).state_dict().items()
+    }

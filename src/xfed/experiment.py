@@ -26,7 +26,7 @@ from xfed.data.dataset import DatasetSource, datasets
 from xfed.data.partition import PartitionBy, PartitionPlan
 from xfed.errors import InputError, unknown
 from xfed.models.network import ExitPlacement, ModelSource, models
-from xfed.protocol.algorithm import Algorithm, Statistics, methods
+from xfed.protocol.algorithm import Algorithm, LocalDistillation, Statistics, methods
 from xfed.protocol.client import Schedule
 
 ELSEWHERE = ("engine", "workers", "out", "plugin", "checkpoint_every")
@@ -76,6 +76,9 @@ class Experiment(BaseSettings):
     momentum: NonNegativeFloat = Field(0.9, description="momentum of SGD; empty at every participation")
     weight_decay: NonNegativeFloat = Field(1e-4, description="weight decay of SGD")
     bn_statistics: Statistics = Field("local", description="BatchNorm statistics stay on the client, or are averaged")
+    local_kd: LocalDistillation = Field(
+        "off", description="every exit also learns from the client's own last exit: divergences summed, or over m"
+    )
     seed: NonNegativeInt = Field(1, description="decides partition, cohorts, initial weights and batches")
 
     eval_every: PositiveInt = Field(10, description="evaluate every so many rounds, and in the last five")
@@ -128,6 +131,10 @@ class Experiment(BaseSettings):
             self.dataset: datasets.get(self.dataset),
             self.model: models.get(self.model),
         }
+        if self.local_kd != "off" and methods.get(self.method).distils:
+            raise InputError(
+                f"local_kd is {self.local_kd!r}: method {self.method!r} distils by itself; allowed: off"
+            )
         for name in self.settings:
             if name not in chosen:
                 raise unknown("section of settings", name, chosen)
@@ -149,7 +156,8 @@ class Experiment(BaseSettings):
     def algorithm(self) -> Algorithm:
         """Build the method."""
         component = methods.get(self.method)
-        return component(component.resolve(self.settings.get(self.method, {})), self.bn_statistics)
+        resolved = component.resolve(self.settings.get(self.method, {}))
+        return component(resolved, self.bn_statistics, self.local_kd)
 
     def dataset_source(self) -> DatasetSource:
         """Build what loads the data."""

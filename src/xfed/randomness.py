@@ -26,6 +26,7 @@ class Purpose(StrEnum):
     COHORTS = "cohorts"
     BATCHES = "batches"
     DROPOUT = "dropout"
+    TUNING = "tuning"
     TIES = "ties"
 
 

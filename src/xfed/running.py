@@ -37,6 +37,7 @@ from xfed.files import read_tensors
 from xfed.models.costs import Costs, measure
 from xfed.models.layout import Layout
 from xfed.models.network import EarlyExitNetwork, seeded
+from xfed.models.subnetwork import Subnetworks
 from xfed.protocol.server import Server
 from xfed.randomness import Purpose, derive
 from xfed.training.trainer import Trainer
@@ -75,13 +76,23 @@ class Run:
         """Give the evaluated rounds, in order."""
         return self.directory.evaluations()
 
+    def state_bytes(self) -> tuple[float, int]:
+        """Give what one client keeps (mean over those with a state) and what the server keeps, in bytes."""
+        checkpoint = self.directory.checkpoints.read()
+        clients = ClientStore(self.directory.client_states, checkpoint.client_versions)
+        kept = ClientStore(self.directory.server_states, checkpoint.kept_versions)
+        sizes = [sum(tensor.nbytes for tensor in clients.get(client).values()) for client in clients.known()]
+        server = sum(tensor.nbytes for tensor in checkpoint.tensors.values())
+        server += sum(tensor.nbytes for client in kept.known() for tensor in kept.get(client).values())
+        return (sum(sizes) / len(sizes) if sizes else 0.0), server
+
     def rounds(self) -> list[RoundRecord]:
         """Give what each round moved and cost."""
         return self.directory.rounds()
 
     def summary(self) -> Summary:
         """Give the `last`, `last5` and `best` accuracy."""
-        return summarise(self.evaluations())
+        return summarise(self.evaluations(), self.experiment.algorithm().tuned_at_the_end)
 
     def model(self, client: int) -> EarlyExitNetwork:
         """Load a client's final personal network, ready to answer."""
@@ -118,9 +129,10 @@ def run(experiment: Experiment, progress: bool = True) -> Run:
     dataset = experiment.dataset_source().load()
     partition = partition_of(experiment, dataset)
     experiment = experiment.model_copy(update={"clients": len(partition)})
-    costs = build_trainer(experiment, dataset).costs
+    trainer = build_trainer(experiment, dataset)
+    experiment.algorithm().check(Subnetworks(trainer.network, trainer.layout), len(partition))
     directory.create(
-        experiment.to_yaml(), describe_environment(experiment, dataset, partition, costs), partition.to_json()
+        experiment.to_yaml(), describe_environment(experiment, dataset, partition, trainer.costs), partition.to_json()
     )
     for number, path in enumerate(experiment.plugin):
         directory.plugins.mkdir(exist_ok=True)
@@ -226,7 +238,8 @@ def _carry_out(run: Run, dataset: Dataset, partition: Partition, progress: bool,
     initial = trainer.snapshot().to(torch.device("cpu"))
     states = ClientStore(directory.client_states, checkpoint.client_versions if checkpoint else None)
     kept = ClientStore(directory.server_states, checkpoint.kept_versions if checkpoint else None)
-    server = Server(trainer.layout, initial, initial.clone(), {}, kept, experiment.seed, experiment.clients)
+    subnetworks = Subnetworks(trainer.network, trainer.layout)
+    server = Server(subnetworks, initial, initial.clone(), {}, kept, experiment.seed, experiment.clients)
     if checkpoint:
         restore(server, checkpoint)
     plan = Plan(

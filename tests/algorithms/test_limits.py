@@ -5,11 +5,8 @@ Every message goes through bytes and back, and every client gets its own copy of
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,79 +15,17 @@ import torch.nn.functional as F
 import xfed.algorithms.xfed as xfed_method
 import xfed.running
 import xfed.training.distillation as distillation
-from tests.runs import contents
+from tests.algorithms.conftest import ByteEngine
+from tests.runs import contents, final_models, spy
 from xfed import Run
-from xfed.evaluation.accuracy import Evaluation
-from xfed.federation.host import Host, Task, Trained
+from xfed.federation.host import Task
 from xfed.models.layout import Layout
 from xfed.models.parts import Parts
-from xfed.protocol.message import Message
 from xfed.randomness import Purpose, derive
 
 BACKBONE = (1 * 4 * 9 + 4) + 2 * (4 * 4 * 9 + 4)  # three 3 × 3 convolutions of width 4 on grey images
 LAST_EXIT = 4 * 10 + 10
 SHALLOW_EXITS = 2 * LAST_EXIT
-
-
-@dataclass
-class ByteEngine:
-    """Runs clients here, but as if each were far away."""
-
-    host: Host
-    downloads: list[Message] = field(default_factory=list)
-    uploads: list[Message] = field(default_factory=list)
-
-    def _far_away(self, task: Task) -> tuple[Host, Task]:
-        message = Message.from_bytes(task.message.to_bytes())
-        return replace(self.host, algorithm=copy.deepcopy(self.host.algorithm)), replace(task, message=message)
-
-    def train(self, tasks: Sequence[Task]) -> Iterator[Trained]:
-        for task in tasks:
-            host, task = self._far_away(task)
-            trained = host.train(task)
-            self.downloads.append(task.message)
-            self.uploads.append(trained.upload)
-            yield replace(trained, upload=Message.from_bytes(trained.upload.to_bytes()))
-
-    def evaluate(self, tasks: Sequence[Task]) -> Iterator[Evaluation]:
-        for task in tasks:
-            host, task = self._far_away(task)
-            yield host.evaluate(task)
-
-    def close(self) -> None:
-        pass
-
-
-@pytest.fixture
-def engines(monkeypatch: pytest.MonkeyPatch) -> list[ByteEngine]:
-    made: list[ByteEngine] = []
-
-    def build(experiment: Any, states: Path, partition: Any, dataset: Any) -> ByteEngine:
-        made.append(ByteEngine(xfed.running.build_host(experiment, states, partition, dataset)))
-        return made[-1]
-
-    monkeypatch.setattr(xfed.running, "build_engine", build)
-    return made
-
-
-def spy(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[Any]:
-    """Record what a function returns, without changing it."""
-    original, results = getattr(module, name), []
-
-    def watched(*arguments: Any, **keywords: Any) -> Any:
-        results.append(original(*arguments, **keywords))
-        return results[-1]
-
-    monkeypatch.setattr(module, name, watched)
-    return results
-
-
-def final_models(run: Run) -> dict[str, torch.Tensor]:
-    return {
-        f"{client}/{name}": tensor
-        for client in range(run.experiment.clients)
-        for name, tensor in run.model(client).state_dict().items()
-    }
 
 
 @pytest.mark.parametrize("exits", ["all", "last"])

@@ -19,10 +19,10 @@ from xfed.components import BaseSettings
 from xfed.federation.loop import Plan
 from xfed.models.layout import Layout
 from xfed.models.parts import Parts
+from xfed.models.subnetwork import Subnetworks
 from xfed.protocol.cohort import Cohort
 from xfed.protocol.message import Message
 from xfed.protocol.server import Server
-from xfed.protocol.uploads import Uploads
 from xfed.running import build_trainer
 
 
@@ -44,7 +44,8 @@ def server() -> Server:
     experiment = tiny()
     trainer = build_trainer(experiment, experiment.dataset_source().load())
     initial = trainer.snapshot()
-    return Server(trainer.layout, initial, initial.clone(), {}, Memory(), seed=1, population=6)
+    subnetworks = Subnetworks(trainer.network, trainer.layout)
+    return Server(subnetworks, initial, initial.clone(), {}, Memory(), seed=1, population=6)
 
 
 def upload(layout: Layout, last: torch.Tensor, samples: int = 1) -> Message:
@@ -55,7 +56,7 @@ def finish_round(method: XFed, server: Server, changes: dict[int, torch.Tensor],
     """Let each client upload the last exit it was sent, plus a change."""
     cohort = Cohort(round, 10, tuple(changes))
     sent = method.download(server, cohort)
-    uploads = Uploads(method.averaged, method.collected, method.weighting)
+    uploads = method.expect(server)
     for client, change in changes.items():
         uploads.add(client, upload(server.layout, sent[client].tensors["last_exit"] + change))
     method.aggregate(server, uploads)

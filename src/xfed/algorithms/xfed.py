@@ -50,6 +50,7 @@ class XFed(FedPer):
 
     travels = Parts.BACKBONE | Parts.LAST_EXIT
     collected = Parts.LAST_EXIT
+    distils = True
 
     class Settings(BaseSettings):
         profile: Literal["recommended", "literal"] = Field(

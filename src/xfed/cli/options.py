@@ -24,7 +24,9 @@ from xfed.protocol.algorithm import methods
 class SettingOption(click.Option):
     """An option that sets one setting; `panel` is the heading it stands under in --help."""
 
-    def __init__(self, flag: str, key: str, panel: str, **rest: Any) -> None:
+    def __init__(self, flag: str, key: str, panel: str, flag_value: str | None = None, **rest: Any) -> None:
+        if flag_value is not None:  # the option may stand alone
+            rest |= {"is_flag": False, "flag_value": flag_value}
         super().__init__([flag, "setting_" + re.sub(r"\W", "__", key)], default=None, type=str, **rest)
         self.key, self.panel = key, panel
 
@@ -92,6 +94,7 @@ def _options(
             help=text + shown,
             hidden=hidden,
             multiple=name == "plugin",
+            flag_value="sum" if name == "local_kd" else None,
         )
 
 

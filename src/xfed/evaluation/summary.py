@@ -51,15 +51,20 @@ class RoundAccuracy:
 
 @dataclass(frozen=True)
 class Summary:
-    """A run in numbers: `last` evaluation, mean of the last five evaluated rounds, and the best one."""
+    """A run in numbers: `last` evaluation, mean of the last five evaluated rounds, and the best one.
+
+    The last two are empty for a method that is fine-tuned before its final evaluation: earlier ones do not compare.
+    """
 
     last: RoundAccuracy
-    last5: float
-    best: RoundAccuracy
+    last5: float | None
+    best: RoundAccuracy | None
 
 
-def summarise(evaluations: Sequence[RoundAccuracy]) -> Summary:
+def summarise(evaluations: Sequence[RoundAccuracy], tuned_at_the_end: bool = False) -> Summary:
     """Summarise the evaluated rounds of a run, given in order."""
+    if tuned_at_the_end:
+        return Summary(evaluations[-1], None, None)
     return Summary(
         last=evaluations[-1],
         last5=float(np.mean([evaluation.mean for evaluation in evaluations[-LAST_ROUNDS:]])),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -16,7 +16,9 @@ from xfed.data.views import ClientData
 from xfed.evaluation.accuracy import Evaluation, evaluate
 from xfed.federation.store import ClientStore
 from xfed.files import write_tensors
+from xfed.models.costs import measure
 from xfed.models.layout import ModelState
+from xfed.models.subnetwork import Level, Subnetworks
 from xfed.protocol.algorithm import Algorithm
 from xfed.protocol.client import Client, Personal, Schedule
 from xfed.protocol.message import Message
@@ -69,23 +71,40 @@ class Host:
     schedule: Schedule
     states: ClientStore
     seed: int
+    levels: dict[Level, tuple[Trainer, ModelState]] = field(default_factory=dict)
 
-    def client(self, task: Task) -> Client:
-        """Bring a client to life: its views, its state, its streams."""
+    def client(self, task: Task, whole: bool = True) -> Client:
+        """Bring a client to life: its views, its state, its streams; with the whole network, or what it carries."""
+        carried = None if whole else self._carried(task.client)
+        trainer, initial = carried or (self.trainer, self.initial)
         return Client(
             id=task.client,
             round=task.round,
             data=ClientData.of(self.dataset, self.partition.splits[task.client]),
             state=self.states.read(task.client, task.state_version),
-            initial=self.initial,
-            trainer=self.trainer,
+            initial=initial,
+            trainer=trainer,
             schedule=self.schedule,
             seed=self.seed,
         )
 
+    def _carried(self, client: int) -> tuple[Trainer, ModelState] | None:
+        """Give the smaller network that a client carries, built once per level; nothing for the whole one."""
+        full = self.trainer
+        level = self.algorithm.level(client, len(self.partition), full.layout.exits)
+        if level is None:
+            return None
+        if level not in self.levels:
+            subnetworks = Subnetworks(full.network, full.layout)
+            network, layout = subnetworks.carve(level)
+            costs = measure(network.to("cpu"), self.dataset.example())
+            trainer = Trainer(network, layout, costs, full.device, full.batch_size)
+            self.levels[level] = (trainer, subnetworks.initial(self.initial, level))
+        return self.levels[level]
+
     def train(self, task: Task) -> Trained:
         """Train a client and write its new state; the state counts once the round is complete."""
-        client = self.client(task)
+        client = self.client(task, whole=False)
         upload = self.algorithm.train(client, task.message)
         if client.state:
             self.states.write(client.id, task.round, client.state)

@@ -18,7 +18,6 @@ from xfed.protocol.algorithm import Algorithm
 from xfed.protocol.cohort import Cohort, draw_cohort
 from xfed.protocol.message import Message
 from xfed.protocol.server import Server
-from xfed.protocol.uploads import Uploads
 
 EVALUATED_TOGETHER = 100  # clients whose messages are made at once
 
@@ -95,7 +94,7 @@ class Federation:
     def _round(self, cohort: Cohort) -> RoundRecord:
         self.states.round = self.kept.round = cohort.round
         downloads = self.algorithm.download(self.server, cohort)
-        uploads = Uploads(self.algorithm.averaged, self.algorithm.collected, self.algorithm.weighting)
+        uploads = self.algorithm.expect(self.server)
         bytes_up = macs = samples = 0
         loss = 0.0
         results = self.engine.train([self._task(c, cohort.round, downloads[c]) for c in cohort.clients])

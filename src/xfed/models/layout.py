@@ -58,11 +58,14 @@ class Layout:
     _of: dict[Parts, tuple[Entry, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
-    def of(cls, network: EarlyExitNetwork) -> Layout:
-        """Lay out stages first, then exits; every stage and every exit starts on a 64-byte boundary."""
+    def of(cls, network: EarlyExitNetwork, exits: int | None = None) -> Layout:
+        """Lay out stages first, then exits; every stage and every exit starts on a 64-byte boundary.
+
+        `exits` is the number of exits of the full network, where this one is cut out of it: parts keep their names.
+        """
         entries: list[Entry] = []
         end = 0
-        last = len(network.exits) - 1
+        last = (exits or len(network.exits)) - 1
         for prefix, modules in (("stages", network.stages), ("exits", network.exits)):
             for index, module in enumerate(modules):
                 part = Parts.BACKBONE
@@ -107,6 +110,10 @@ class Layout:
         """Count the numbers in some parts, without padding."""
         return sum(entry.stop - entry.start for entry in self.entries_of(parts))
 
+    def exit_count(self, index: int) -> int:
+        """Count the numbers of one exit."""
+        return sum(entry.stop - entry.start for entry in self.entries if entry.name.startswith(f"exits.{index}."))
+
     def gather(self, state: ModelState, part: Parts) -> Tensor:
         """Copy one part out, densely packed."""
         source = state.statistics if part is Parts.STATISTICS else state.parameters
@@ -133,6 +140,30 @@ class Layout:
         for part in Parts.MODEL | Parts.STATISTICS:
             if part.key in tensors:
                 self.scatter(state, part, tensors[part.key])
+
+    def places_in(self, full: Layout) -> dict[str, Tensor]:
+        """Tell where each number of this layout's packed parts stands in a fuller network's packed parts.
+
+        Tensors correspond by name; a smaller one is the leading corner of the fuller one.
+        """
+        places: dict[str, Tensor] = {}
+        for part in Parts.MODEL | Parts.STATISTICS:
+            starts, end = {}, 0
+            for entry in full.entries_of(part):
+                starts[entry.name] = (end, entry.shape)
+                end += entry.stop - entry.start
+            pieces = []
+            for entry in self.entries_of(part):
+                start, shape = starts[entry.name]
+                numbers = torch.arange(start, start + prod(shape)).view(shape)
+                pieces.append(numbers[tuple(slice(size) for size in entry.shape)].flatten())
+            if pieces:
+                places[part.key] = torch.cat(pieces)
+        return places
+
+    def views(self, state: ModelState) -> dict[str, Tensor]:
+        """Look at the parameters in place, by name."""
+        return {e.name: state.parameters[e.start : e.stop].view(e.shape) for e in self.entries}
 
     def named(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Split packed parts into the network's own tensors, by their `state_dict` names."""

@@ -13,6 +13,7 @@ from xfed.models.layout import ModelState
 from xfed.models.network import ExitOutputs
 from xfed.models.parts import Parts
 from xfed.protocol.message import Message
+from xfed.randomness import Purpose
 from xfed.training.objectives import Objective
 from xfed.training.trainer import Meter, Phase, Stream, Trainer
 
@@ -55,6 +56,11 @@ class Client:
         return len(self.trainer.network.exits)
 
     @property
+    def final(self) -> bool:
+        """Tell whether this is the last round: some methods tune a model before its final evaluation."""
+        return self.round == self.schedule.rounds
+
+    @property
     def samples(self) -> int:
         """Number of training samples: what size-weighted averaging weighs by."""
         return len(self.data.train)
@@ -83,6 +89,15 @@ class Client:
         """Train on this client's training view."""
         stream = Stream(self.seed, self.id, self.round)
         return self.trainer.train(model, self.data.train, phases, stream, self.meter)
+
+    def tune(self, model: ModelState, phases: Sequence[Phase]) -> ModelState:
+        """Train a copy for the final evaluation, with random streams of its own; no round sees the result."""
+        stream = Stream(self.seed, self.id, self.round, batches=Purpose.TUNING)
+        return self.trainer.train(model, self.data.train, phases, stream, self.meter)
+
+    def named(self, model: ModelState) -> dict[str, Tensor]:
+        """Look at a model's parameters by name, on the training device."""
+        return self.trainer.layout.views(model.to(self.trainer.device))
 
     def outputs(self, model: ModelState, exits: Collection[int]) -> ExitOutputs:
         """Run a model over the training view without training; the cost is counted."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from xfed.models.layout import Layout, ModelState
 from xfed.models.parts import Parts
+from xfed.models.subnetwork import Subnetworks
 from xfed.randomness import Purpose, numpy_stream
 
 
@@ -34,7 +35,7 @@ class Server:
     `model` holds the aggregated parts (the rest stays as initialised); `tensors` whatever else a method keeps.
     """
 
-    layout: Layout
+    subnetworks: Subnetworks
     initial: ModelState
     model: ModelState
     tensors: dict[str, Tensor]
@@ -43,6 +44,11 @@ class Server:
     population: int
     round: int = 0
     """Last completed round."""
+
+    @property
+    def layout(self) -> Layout:
+        """Addresses of the full network's tensors."""
+        return self.subnetworks.layout
 
     def pack(self, parts: Parts) -> dict[str, Tensor]:
         """Copy named parts of the global model."""

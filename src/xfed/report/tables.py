@@ -16,7 +16,8 @@ from xfed.running import Run
 CAPTION = (
     "Accuracy in % on each client's own test samples: averaged over exits, then mean ± std over clients. "
     "last: final evaluation (exits too); last5: mean of the last five evaluated rounds; best: best evaluated round. "
-    "Traffic and MACs: per round, all participants together, both directions."
+    "down, up: bytes of the messages of one client in one round; GMAC: what it computes then; client, server: state "
+    "that one client and the server keep between rounds; time: rounds and evaluations together."
 )
 
 
@@ -29,12 +30,15 @@ class Row:
     last: float
     std: float
     seed_std: float
-    last5: float
-    best: float
+    last5: float | None
+    best: float | None
     exits: tuple[float, ...]
     exit_stds: tuple[float, ...]
-    bytes_per_round: float
-    macs_per_round: float
+    bytes_down: float
+    bytes_up: float
+    macs: float
+    client_state: float
+    server_state: float
     seconds: float
     untrained: float
 
@@ -50,6 +54,7 @@ def collect(runs: Sequence[Run]) -> list[Row]:
 def _row(method: str, runs: Sequence[Run]) -> Row:
     summaries = [run.summary() for run in runs]
     records = [record for run in runs for record in run.rounds()]
+    states = [run.state_bytes() for run in runs]
     seconds = sum(record.train_seconds + record.evaluation_seconds for record in records)
     return Row(
         method=method,
@@ -57,19 +62,36 @@ def _row(method: str, runs: Sequence[Run]) -> Row:
         last=_mean(s.last.mean for s in summaries),
         std=_mean(s.last.std for s in summaries),
         seed_std=float(np.std([s.last.mean for s in summaries], ddof=1)) if len(runs) > 1 else 0.0,
-        last5=_mean(s.last5 for s in summaries),
-        best=_mean(s.best.mean for s in summaries),
+        last5=_mean_or_none([s.last5 for s in summaries]),
+        best=_mean_or_none([s.best.mean if s.best else None for s in summaries]),
         exits=tuple(np.mean([s.last.exits for s in summaries], axis=0).tolist()),
         exit_stds=tuple(np.mean([s.last.exit_stds for s in summaries], axis=0).tolist()),
-        bytes_per_round=_mean(r.bytes_down + r.bytes_up for r in records),
-        macs_per_round=_mean(r.macs for r in records),
+        bytes_down=_mean(r.bytes_down / r.clients for r in records),
+        bytes_up=_mean(r.bytes_up / r.clients for r in records),
+        macs=_mean(r.macs / r.clients for r in records),
+        client_state=_mean(client for client, _ in states),
+        server_state=_mean(server for _, server in states),
         seconds=seconds / len(runs),
         untrained=_mean(float((~s.last.trained).sum()) for s in summaries),
     )
 
 
+def _mean_or_none(values: Sequence[float | None]) -> float | None:
+    present = [value for value in values if value is not None]
+    return _mean(present) if present else None
+
+
 def _mean(values: object) -> float:
     return float(np.mean(list(values)))  # type: ignore[call-overload]
+
+
+def _size(count: float) -> str:
+    """Write bytes for people."""
+    for unit in ("B", "kB", "MB"):
+        if count < 999.5:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.2f} GB"
 
 
 def cells(rows: Sequence[Row], runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
@@ -77,18 +99,15 @@ def cells(rows: Sequence[Row], runs: Sequence[Run]) -> tuple[list[str], list[lis
     several = any(row.seeds > 1 for row in rows)
     exits = max(len(row.exits) for row in rows)
     header = ["method", "last", *(["± seeds"] if several else []), "last5", "best"]
-    header += [f"exit {j + 1}" for j in range(exits)] + ["MB/round", "GMAC/round", "time"]
+    header += [f"exit {j + 1}" for j in range(exits)] + ["down", "up", "GMAC", "client", "server", "time"]
     body = []
     for row in rows:
         line = [row.method, f"{100 * row.last:.2f} ± {100 * row.std:.2f}"]
         line += [f"± {100 * row.seed_std:.2f}"] if several else []
-        line += [f"{100 * row.last5:.2f}", f"{100 * row.best:.2f}"]
+        line += ["–" if value is None else f"{100 * value:.2f}" for value in (row.last5, row.best)]
         line += [f"{100 * value:.2f}" for value in row.exits] + [""] * (exits - len(row.exits))
-        line += [
-            f"{row.bytes_per_round / 1e6:.3f}",
-            f"{row.macs_per_round / 1e9:.2f}",
-            f"{row.seconds:.1f} s",
-        ]
+        line += [_size(row.bytes_down), _size(row.bytes_up), f"{row.macs / 1e9:.2f}"]
+        line += [_size(row.client_state), _size(row.server_state), f"{row.seconds:.1f} s"]
         body.append(line)
     baselines = [run.environment()["majority_baseline"] for run in runs]
     mean, std = (_mean(baseline[key] for baseline in baselines) for key in ("mean", "std"))

@@ -32,6 +32,10 @@ class Objective:
         """Compute the term."""
         raise NotImplementedError
 
+    def parameters(self) -> list[Tensor]:
+        """Give parameters of the term's own that train beside the network's."""
+        return []
+
     def __add__(self, other: Objective) -> Objective:
         return Sum((self, other))
 
@@ -45,6 +49,10 @@ class Sum(Objective):
     def __call__(self, batch: Batch) -> Tensor:
         """Add the terms."""
         return torch.stack([term(batch) for term in self.terms]).sum()
+
+    def parameters(self) -> list[Tensor]:
+        """Collect the terms' own parameters."""
+        return [parameter for term in self.terms for parameter in term.parameters()]
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,8 @@ class Phase:
     exits: Collection[int] | None = None
     momentum: float = 0.9
     weight_decay: float = 1e-4
+    clip: float | None = None
+    """Largest norm of the whole gradient; longer ones are scaled down."""
 
 
 @dataclass
@@ -63,6 +65,7 @@ class Stream:
     seed: int
     client: int
     round: int
+    batches: Purpose = Purpose.BATCHES
 
     def derive(self, purpose: Purpose, phase: int = 0) -> int:
         """Give the seed of one stream."""
@@ -91,13 +94,13 @@ class Trainer:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(stream.derive(Purpose.DROPOUT))
             for number, phase in enumerate(phases):
-                self._run(phase, view, torch.Generator().manual_seed(stream.derive(Purpose.BATCHES, number)), meter)
+                self._run(phase, view, torch.Generator().manual_seed(stream.derive(stream.batches, number)), meter)
         return self.snapshot()
 
     def _run(self, phase: Phase, view: View, generator: torch.Generator, meter: Meter) -> None:
         network = self.network.train()
         exits = sorted(range(len(network.exits)) if phase.exits is None else phase.exits)
-        trained = self._select(phase.parts, exits)
+        trained: list[Tensor] = [*self._select(phase.parts, exits), *phase.objective.parameters()]
         if not trained or phase.epochs == 0:
             return
         trains = (Parts.BACKBONE in phase.parts, bool(Parts.EXITS & phase.parts))
@@ -118,7 +121,7 @@ class Trainer:
     @torch.no_grad()
     def _step(
         phase: Phase,
-        parameters: Sequence[nn.Parameter],
+        parameters: Sequence[Tensor],
         gradients: Sequence[Tensor | None],
         velocities: list[Tensor | None],
     ) -> None:
@@ -126,6 +129,8 @@ class Trainer:
 
         The functional form of torch's optimizer: no gradients are left behind on the network.
         """
+        if phase.clip is not None:
+            gradients = _clipped(gradients, phase.clip)
         moved = [index for index, gradient in enumerate(gradients) if gradient is not None]
         buffers = [velocities[index] for index in moved]
         sgd(
@@ -203,3 +208,10 @@ class Trainer:
     def _load(self, model: ModelState) -> None:
         self._resident.parameters.copy_(model.parameters)
         self._resident.statistics.copy_(model.statistics)
+
+
+def _clipped(gradients: Sequence[Tensor | None], limit: float) -> list[Tensor | None]:
+    """Scale all gradients down together where their common norm exceeds the limit."""
+    norms = [gradient.norm() for gradient in gradients if gradient is not None]
+    factor = (limit / torch.stack(norms).norm().clamp(min=1e-12)).clamp(max=1.0)
+    return [None if gradient is None else gradient * factor for gradient in gradients]

@@ -1,0 +1,57 @@
+"""An engine on which nothing can pass between server and clients but messages."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import xfed.running
+from xfed.evaluation.accuracy import Evaluation
+from xfed.federation.host import Host, Task, Trained
+from xfed.protocol.message import Message
+
+
+@dataclass
+class ByteEngine:
+    """Runs clients here, but as if each were far away."""
+
+    host: Host
+    downloads: list[Message] = field(default_factory=list)
+    uploads: list[Message] = field(default_factory=list)
+
+    def _far_away(self, task: Task) -> tuple[Host, Task]:
+        message = Message.from_bytes(task.message.to_bytes())
+        return replace(self.host, algorithm=copy.deepcopy(self.host.algorithm)), replace(task, message=message)
+
+    def train(self, tasks: Sequence[Task]) -> Iterator[Trained]:
+        for task in tasks:
+            host, task = self._far_away(task)
+            trained = host.train(task)
+            self.downloads.append(task.message)
+            self.uploads.append(trained.upload)
+            yield replace(trained, upload=Message.from_bytes(trained.upload.to_bytes()))
+
+    def evaluate(self, tasks: Sequence[Task]) -> Iterator[Evaluation]:
+        for task in tasks:
+            host, task = self._far_away(task)
+            yield host.evaluate(task)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> list[ByteEngine]:
+    made: list[ByteEngine] = []
+
+    def build(experiment: Any, states: Path, partition: Any, dataset: Any) -> ByteEngine:
+        made.append(ByteEngine(xfed.running.build_host(experiment, states, partition, dataset)))
+        return made[-1]
+
+    monkeypatch.setattr(xfed.running, "build_engine", build)
+    return made
