@@ -21,6 +21,7 @@ from xfed.algorithms.xfed import XFed
 from xfed.models.layout import Layout
 from xfed.models.network import EarlyExitNetwork, Exit
 from xfed.models.parts import Parts
+from xfed.models.subnetwork import Subnetworks
 from xfed.protocol.server import Server
 
 PAPER = {10: 0.02, 20: 0.02, 50: 0.05, 100: 0.48, 200: 1.43, 500: None, 2000: None}
@@ -53,7 +54,8 @@ def seconds(clients: int) -> float:
     layout = Layout.of(network)
     assert layout.count(Parts.LAST_EXIT) == 1290
     initial = layout.bind(network, torch.device("cpu")).clone()
-    server = Server(layout, initial, initial.clone(), {}, Memory(), seed=0, population=clients)
+    subnetworks = Subnetworks(network, layout)
+    server = Server(subnetworks, initial, initial.clone(), {}, Memory(), seed=0, population=clients)
     generator = torch.Generator().manual_seed(clients)
     everyone = list(range(clients))
     for client in everyone:

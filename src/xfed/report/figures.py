@@ -8,6 +8,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from xfed.files import whole
 from xfed.report.tables import Row
@@ -46,7 +47,8 @@ def exits_and_rounds(rows: Sequence[Row], runs: Sequence[Run], path: Path) -> No
     left.set_title("Per exit, final evaluation (bars: std over clients)", fontsize=10)
     right.set_xlabel("round")
     right.set_title("Averaged over exits", fontsize=10)
-    right.legend(frameon=False, fontsize=8, loc="lower right")
+    right.xaxis.set_major_locator(MaxNLocator(integer=True))
+    figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=8, frameon=False, fontsize=9)
     with whole(path) as temporary:
         figure.savefig(temporary, dpi=150, format=path.suffix.removeprefix("."))
 
