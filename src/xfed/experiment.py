@@ -132,9 +132,7 @@ class Experiment(BaseSettings):
             self.model: models.get(self.model),
         }
         if self.local_kd != "off" and methods.get(self.method).distils:
-            raise InputError(
-                f"local_kd is {self.local_kd!r}: method {self.method!r} distils by itself; allowed: off"
-            )
+            raise InputError(f"local_kd is {self.local_kd!r}: method {self.method!r} distils by itself; allowed: off")
         for name in self.settings:
             if name not in chosen:
                 raise unknown("section of settings", name, chosen)
