@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +21,8 @@ from xfed.data.dataset import Dataset
 from xfed.data.partition import Partition, make_partition, read_partition
 from xfed.engines.processes import ProcessEngine
 from xfed.engines.serial import SerialEngine
+from xfed.environment import describe_environment
 from xfed.errors import InputError
-from xfed.evaluation.accuracy import majority_baseline
 from xfed.evaluation.summary import RoundAccuracy, Summary, summarise
 from xfed.experiment import Experiment, code_version
 from xfed.federation.host import Engine, Host
@@ -34,7 +31,7 @@ from xfed.federation.progress import ProgressBar
 from xfed.federation.run_directory import RoundRecord, RunDirectory
 from xfed.federation.store import ClientStore
 from xfed.files import read_tensors
-from xfed.models.costs import Costs, measure
+from xfed.models.costs import measure
 from xfed.models.layout import Layout
 from xfed.models.network import EarlyExitNetwork, seeded
 from xfed.models.subnetwork import Subnetworks
@@ -292,38 +289,3 @@ def new_run_path(experiment: Experiment) -> Path:
         number += 1
         path = base.with_name(f"{base.name}-{number}")
     return path
-
-
-def describe_environment(
-    experiment: Experiment, dataset: Dataset, partition: Partition, costs: Costs
-) -> dict[str, Any]:
-    """Note what a reader needs to trust or repeat the run."""
-    mean, std = majority_baseline(dataset, partition)
-    checksum = dataset.checksum()
-    return {
-        "xfed": version("xfed"),
-        "code_version": code_version(),
-        "commit": _commit(),
-        "data_sha256": checksum,
-        "fingerprint": experiment.fingerprint(checksum),
-        "versions": {"python": platform.python_version()} | {p: version(p) for p in ("torch", "numpy")},
-        "machine": {"system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count()},
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "majority_baseline": {"mean": mean, "std": std},
-        "network": {
-            "input_shape": list(dataset.input_shape),
-            "classes": len(dataset.classes),
-            "exit_macs": [costs.leaving_at(j) for j in range(len(costs.exits))],
-        },
-    }
-
-
-def _commit() -> str | None:
-    """Name the commit of the source tree, marked when it has changes; nothing for an installed package."""
-    git = ["git", "-C", str(Path(__file__).parent)]
-    try:
-        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-        status = subprocess.run([*git, "status", "--porcelain", "."], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return commit.stdout.strip() + (" with changes" if status.stdout.strip() else "")

@@ -98,45 +98,43 @@ class XFed(FedPer):
         if self.settings.evaluated == "trained":
             exits = self._trained(server, clients)
         elif self.settings.mix == "end":
-            exits = self._outgoing(server, clients)
+            exits = self._to_train_from(server, clients)
         else:
             exits = self._mixture(server, clients, server.kept.known())
-        messages = super().deliver(server, clients)
-        return {c: messages[c].having({LAST: row}) for c, row in zip(clients, exits, strict=True)}
+        return self._with_exits(server, clients, exits)
+
+    def outgoing(self, server: Server, clients: Sequence[int]) -> dict[int, Message]:
+        """Send the backbone, and the mixed last exit to train from."""
+        return self._with_exits(server, clients, self._to_train_from(server, clients))
 
     def download(self, server: Server, cohort: Cohort) -> dict[int, Message]:
-        """Send the backbone, the mixed last exit and the exits that train this round."""
+        """Send the exits that train this round, too."""
         clients = cohort.clients
         directions = self._directions(server, clients)
         share = SCHEDULES[self.settings.schedule](cohort.round, cohort.rounds)
-        students = select_students(
-            cosines(directions, directions, clients, clients),
-            share,
-            server.layout.exits,
-            server.ties(cohort.round),
-        )
+        similarity = cosines(directions, directions, clients, clients)
+        students = select_students(similarity, share, server.layout.exits, server.ties(cohort.round))
         messages = super().download(server, cohort)
-        outgoing = self._outgoing(server, clients)
-        return {
-            client: messages[client].having({LAST: row}, students=chosen)
-            for client, row, chosen in zip(clients, outgoing, students, strict=True)
-        }
+        return {client: messages[client].having(students=s) for client, s in zip(clients, students, strict=True)}
 
     def aggregate(self, server: Server, uploads: Uploads) -> None:
         """Average the backbone; keep last exits and their changes; mix teachers from that snapshot."""
         super().aggregate(server, uploads)
         clients = uploads.clients
-        sent = self._outgoing(server, clients)
+        sent = self._to_train_from(server, clients)
         for client, before, after in zip(clients, sent, uploads.stack(Parts.LAST_EXIT), strict=True):
             server.keep(client, trained=after, update=after - before)
         if self.settings.mix == "end":
-            for client, row in zip(
-                clients, self._mixture(server, clients, self._teachers(server, clients)), strict=True
-            ):
+            mixtures = self._mixture(server, clients, self._teachers(server, clients))
+            for client, row in zip(clients, mixtures, strict=True):
                 server.keep(client, mixed=row)
 
-    def _outgoing(self, server: Server, clients: Sequence[int]) -> Tensor:
-        """Give the last exits that go out for training; asked again before the round's uploads are kept, the same."""
+    def _with_exits(self, server: Server, clients: Sequence[int], exits: Tensor) -> dict[int, Message]:
+        messages = super().deliver(server, clients)
+        return {c: messages[c].having({LAST: row}) for c, row in zip(clients, exits, strict=True)}
+
+    def _to_train_from(self, server: Server, clients: Sequence[int]) -> Tensor:
+        """Give the last exits that go out for training; asked again before the uploads are kept, the same."""
         if self.settings.mix == "start":
             return self._mixture(server, clients, self._teachers(server, clients))
         return torch.stack([server.kept_or_initial(client, Parts.LAST_EXIT, "mixed") for client in clients])
