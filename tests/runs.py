@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,3 +73,19 @@ def final_models(run: Run) -> dict[str, torch.Tensor]:
         for client in range(run.experiment.clients)
         for name, tensor in run.model(client).state_dict().items()
     }
+
+
+class Memory:
+    """What a server keeps per client, without a disk."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[int, dict[str, torch.Tensor]] = {}
+
+    def get(self, client: int) -> dict[str, torch.Tensor]:
+        return dict(self._tensors.get(client, {}))
+
+    def put(self, client: int, tensors: Mapping[str, torch.Tensor]) -> None:
+        self._tensors[client] = dict(tensors)
+
+    def known(self) -> list[int]:
+        return sorted(self._tensors)

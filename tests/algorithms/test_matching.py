@@ -16,14 +16,15 @@ from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
+from tests.runs import Memory
 from xfed.algorithms.matching import Matrix, cosines, match_teachers, project_on_simplex
 from xfed.algorithms.xfed import XFed
 from xfed.models.layout import Layout
 from xfed.models.network import EarlyExitNetwork, Exit
 from xfed.models.parts import Parts
+from xfed.models.subnetwork import Subnetworks
 from xfed.protocol.message import Message
 from xfed.protocol.server import Server
-from xfed.protocol.uploads import Uploads
 
 seeds = st.integers(0, 2**32 - 1)
 mus = st.floats(0.05, 10.0)
@@ -217,22 +218,6 @@ def test_cosines_never_leave_their_range() -> None:
 # X-FED's mixing at the end of a round
 
 
-class Kept:
-    """What the server keeps per client, in memory."""
-
-    def __init__(self) -> None:
-        self._tensors: dict[int, dict[str, Tensor]] = {}
-
-    def get(self, client: int) -> dict[str, Tensor]:
-        return dict(self._tensors.get(client, {}))
-
-    def put(self, client: int, tensors: Mapping[str, Tensor]) -> None:
-        self._tensors[client] = dict(tensors)
-
-    def known(self) -> list[int]:
-        return sorted(self._tensors)
-
-
 def round_of(exits: Mapping[int, Tensor], order: Sequence[int], mu: float) -> tuple[Server, Tensor]:
     """Let X-FED take in one round of uploads, in some order; give its server and the initial last exit."""
     with torch.random.fork_rng(devices=[]):
@@ -240,9 +225,9 @@ def round_of(exits: Mapping[int, Tensor], order: Sequence[int], mu: float) -> tu
         network = EarlyExitNetwork([nn.Identity()], [Exit(4, 3)], [0])
     layout = Layout.of(network)
     initial = layout.bind(network, torch.device("cpu")).clone()
-    server = Server(layout, initial, initial.clone(), {}, Kept(), seed=1, population=10)
+    server = Server(Subnetworks(network, layout), initial, initial.clone(), {}, Memory(), seed=1, population=10)
     algorithm = XFed(XFed.Settings(mu=mu))
-    uploads = Uploads(algorithm.averaged, algorithm.collected, algorithm.weighting)
+    uploads = algorithm.expect(server)
     for client in order:
         uploads.add(client, Message({Parts.LAST_EXIT.key: exits[client]}, {"samples": 3}))
     algorithm.aggregate(server, uploads)

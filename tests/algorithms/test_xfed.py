@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.conftest import tiny
-from tests.runs import contents, differences
+from tests.runs import Memory, contents, differences
 from xfed import Run, run
 from xfed.algorithms.xfed import XFed
 from xfed.components import BaseSettings
@@ -24,19 +24,6 @@ from xfed.protocol.cohort import Cohort
 from xfed.protocol.message import Message
 from xfed.protocol.server import Server
 from xfed.running import build_trainer
-
-
-class Memory(dict[int, dict[str, torch.Tensor]]):
-    """What the server keeps per client, in memory."""
-
-    def get(self, client: int) -> dict[str, torch.Tensor]:  # type: ignore[override]
-        return super().get(client, {})
-
-    def put(self, client: int, tensors: Any) -> None:
-        self[client] = dict(tensors)
-
-    def known(self) -> list[int]:
-        return sorted(self)
 
 
 @pytest.fixture
