@@ -252,6 +252,8 @@ def _carry_out(run: Run, dataset: Dataset, partition: Partition, progress: bool,
         engine = build_engine(experiment, directory.client_states, partition, dataset)
         try:
             Federation(experiment.algorithm(), server, states, kept, engine, plan, directory, watchers).run()
+        except KeyboardInterrupt:
+            raise Interrupted(directory.root) from None
         finally:
             engine.close()
     directory.finish({"finished": datetime.now(UTC).isoformat(timespec="seconds")})

@@ -29,18 +29,18 @@ def execute(arguments: Sequence[str]) -> int:
         for folder in glance(arguments, "--data-dir"):
             os.environ["XFED_DATA"] = folder
         load_plugins(glance(arguments, "--plugin"))
-        build(arguments).main(args=list(arguments), prog_name="xfed", standalone_mode=False)
+        code = build(arguments).main(args=list(arguments), prog_name="xfed", standalone_mode=False)
     except InputError as error:
         return _tell(str(error), BAD_INPUT)
     except click.UsageError as error:
         return _tell(" ".join(error.format_message().split()), BAD_INPUT)
     except ClientError as error:
         return _tell(f"{error}\nnothing computed before is lost: 'xfed resume' continues the run", FAILED)
-    except Interrupted as interrupted:
-        return _tell(f"interrupted; continue with 'xfed resume {interrupted.path}'", INTERRUPTED)
-    except (KeyboardInterrupt, click.Abort):
-        return _tell("interrupted", INTERRUPTED)
-    return 0
+    except click.Abort as abort:  # what click makes of Ctrl-C
+        cause = abort.__cause__
+        advice = f"; continue with 'xfed resume {cause.path}'" if isinstance(cause, Interrupted) else ""
+        return _tell(f"interrupted{advice}", INTERRUPTED)
+    return code if isinstance(code, int) else 0
 
 
 def _tell(sentence: str, code: int) -> int:

@@ -1,0 +1,60 @@
+"""`xfed data` and `xfed models describe` on the embedded data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.data import published
+from xfed.cli import execute
+
+
+@pytest.fixture(autouse=True)
+def nothing_else_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XFED_DATA", str(tmp_path / "raw"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_list_shows_every_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    published.write_folder(tmp_path / "elsewhere" / "cifar-10-batches-py", published.cifar10_files())
+    assert execute(["data", "list", "--data-dir", str(tmp_path / "elsewhere")]) == 0
+    states = {
+        line.split("│")[1].strip(): line.split("│")[2].strip()
+        for line in capsys.readouterr().out.splitlines()
+        if "│" in line
+    }
+    assert (states["digits"], states["cifar10"], states["cifar100"]) == ("ready", "found", "missing")
+
+
+def test_fetch_decodes_and_check_compares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    published.write_folder(tmp_path / "raw" / "cifar-10-batches-py", published.cifar10_files())
+    assert execute(["data", "fetch", "cifar10"]) == 0
+    assert "cifar10: ready, 12 samples, 10 classes" in capsys.readouterr().out
+    assert execute(["data", "check", "cifar10"]) == 1, "twelve images are not the published sixty thousand"
+    assert "differs" in capsys.readouterr().out
+    assert execute(["data", "check", "cifar1000"]) == 2
+    assert "unknown dataset 'cifar1000'" in capsys.readouterr().err
+
+
+def test_partition_is_shown_saved_drawn_and_usable(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "data partition --partition-by pathological --classes-per-client 2 --clients 5 --save p.json --plot p.png"
+    assert execute(command.split()) == 0
+    assert "5 clients of digits: 1,797 of 1,797 samples" in capsys.readouterr().out
+    assert Path("p.png").stat().st_size > 5_000
+    clients = json.loads(Path("p.json").read_text())["clients"]
+    assert len({index for client in clients for part in client.values() for index in part}) == 1797
+    run = "run --partition p.json --rounds 1 --epochs 1 --engine serial --convnet.width 4 --out run"
+    assert execute(run.split()) == 0
+
+
+def test_describe_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["models", "describe", "convnet", "--set", "convnet.width=4"]) == 0
+    shown = capsys.readouterr().out
+    # 8² positions × 3 · 3 weights × 4 channels, and an exit of 4 × 10 on the way; 4 · (9 + 1) and 4 · 10 + 10 numbers.
+    for piece in ("stage 1", "2,304", "2,344", " 40 ", " 50 ", "digits", "adds 14.881% to the backbone's traffic"):
+        assert piece in shown
+    assert execute(["models", "describe", "transformer"]) == 2
+    assert "transformer" in capsys.readouterr().err
