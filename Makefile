@@ -12,8 +12,8 @@ demo: $(USE)  ## train X-FED, FedPer, FedAvg and Local on the embedded data; tab
 test: lint  ## lint, types, import direction, fast tests
 	$(BIN)/pytest -n auto -m "not slow"
 
-test-slow: $(DEVELOP)  ## what takes longer: a clean installation of the wheel, longer runs
-	$(BIN)/pytest -m slow
+test-slow: $(DEVELOP)  ## what takes longer: bits of every method, a clean installation of the wheel
+	$(BIN)/pytest -n auto -m slow
 
 lint: $(DEVELOP)
 	$(BIN)/ruff check .

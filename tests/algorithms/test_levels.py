@@ -52,6 +52,7 @@ def test_messages_and_macs_per_level(
     assert result.rounds()[0].bytes_up == sum(4 * int(str(levels[c // 2 + 1]["numbers"])) + 8 for c in range(6))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["scalefl", "depthfl"])
 def test_bits_hold_with_levels(train: Callable[..., Run], method: str) -> None:
     settings = {"method": method, method: {"hetero": True}}

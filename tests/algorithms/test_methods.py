@@ -37,6 +37,7 @@ def test_there_are_fourteen() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ALL)
 def test_bits_hold_over_workers_and_resume(tmp_path: Path, train: Callable[..., Run], method: str) -> None:
     reference = train("serial", method=method)
@@ -59,6 +60,7 @@ def test_early_exit_methods_refuse_a_single_exit(train: Callable[..., Run], tmp_
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [name for name in ALL if name not in ("scalefl", "depthfl", "xfed")])
 def test_local_distillation_changes_training(train: Callable[..., Run], method: str) -> None:
     plain = train("plain", method=method, rounds=2)
@@ -165,6 +167,7 @@ def test_fedbabu_never_touches_its_exits_until_the_end(engines: list[ByteEngine]
     assert all(torch.equal(final_models(head)[name], final_models(untuned)[name]) for name in backbone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ALL)
 def test_learns_on_digits(train: Callable[..., Run], method: str) -> None:
     result = train(method=method, rounds=8, epochs=3, convnet={"width": 8}, sample=1.0)

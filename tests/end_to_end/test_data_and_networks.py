@@ -81,6 +81,7 @@ BITS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", BITS)
 def test_same_bits_on_workers_and_after_a_kill(tmp_path: Path, case: str) -> None:
     values = BITS[case]
