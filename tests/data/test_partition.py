@@ -12,7 +12,6 @@ from xfed.data.dataset import Dataset
 from xfed.data.partition import (
     Partition,
     PartitionPlan,
-    dirichlet_partition,
     make_partition,
     read_partition,
 )
@@ -46,7 +45,8 @@ def test_every_way_keeps_the_rules(by: Any) -> None:
 
 def test_dirichlet_is_the_default() -> None:
     by_plan = make_partition(data(), PartitionPlan(clients=8, alpha=0.5, seed=3))
-    assert same(by_plan, dirichlet_partition(LABELS.numpy(), 8, 0.5, 4, 0.2, 3))
+    spelled_out = PartitionPlan(by="dirichlet", clients=8, alpha=0.5, cap=True, min_samples=4, calibration=0.2, seed=3)
+    assert same(by_plan, make_partition(data(), spelled_out))
 
 
 def test_natural_clients_stay_together() -> None:

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from tests.conftest import tiny
-from xfed.data.partition import dirichlet_partition
 from xfed.data.views import ClientData
 from xfed.models.layout import ModelState
 from xfed.models.parts import Parts
-from xfed.running import build_trainer
+from xfed.running import build_trainer, partition_of
 from xfed.training.objectives import Batch, JointExits, Objective
 from xfed.training.trainer import Meter, Phase, Stream, Trainer
 
@@ -25,7 +24,7 @@ PHASE = Phase(JointExits(), epochs=2, rate=0.1, momentum=0.9, weight_decay=0.1)
 def setting(request: pytest.FixtureRequest) -> tuple[Trainer, ModelState, ClientData]:
     experiment = tiny(convnet={"width": 4, "norm": request.param})
     dataset = experiment.dataset_source().load()
-    partition = dirichlet_partition(dataset.labels.numpy(), 6, 1.0, 4, 0.2, seed=1)
+    partition = partition_of(experiment, dataset)
     trainer = build_trainer(experiment, dataset)
     return trainer, trainer.snapshot(), ClientData.of(dataset, partition.splits[0])
 

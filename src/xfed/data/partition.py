@@ -98,14 +98,6 @@ def _deal(by: PartitionBy, dataset: Dataset, plan: PartitionPlan, rng: np.random
     return dirichlet(labels, plan.clients, plan.alpha, plan.min_samples, rng, plan.cap)
 
 
-def dirichlet_partition(
-    labels: Indices, clients: int, alpha: float, minimum: int, calibration: float, seed: int
-) -> Partition:
-    """Partition by label skew, then cut each client's samples 75 / 25 into train and test at random."""
-    rng = numpy_stream(seed, Purpose.PARTITION)
-    return _split(dirichlet(labels, clients, alpha, minimum, rng), calibration, seed, rng)
-
-
 def _split(owned: Sequence[Indices], calibration: float, seed: int, rng: np.random.Generator) -> Partition:
     """Cut each client's samples 75 / 25 into train and test at random, and set calibration samples aside."""
     pairs = []
