@@ -22,9 +22,9 @@ from xfed.data.partition import Partition, make_partition, read_partition
 from xfed.engines.processes import ProcessEngine
 from xfed.engines.serial import SerialEngine
 from xfed.environment import describe_environment
-from xfed.errors import InputError
+from xfed.errors import InputError, unknown
 from xfed.evaluation.summary import RoundAccuracy, Summary, summarise
-from xfed.experiment import Experiment, code_version
+from xfed.experiment import ELSEWHERE, Experiment, code_version
 from xfed.federation.host import Engine, Host
 from xfed.federation.loop import Federation, Plan, Watcher, restore
 from xfed.federation.progress import ProgressBar
@@ -128,20 +128,23 @@ def run(experiment: Experiment, progress: bool = True) -> Run:
     experiment = experiment.model_copy(update={"clients": len(partition)})
     trainer = build_trainer(experiment, dataset)
     experiment.algorithm().check(Subnetworks(trainer.network, trainer.layout), len(partition))
+    for number, path in enumerate(experiment.plugin):
+        directory.plugins.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, directory.plugins / f"{number}-{path.name}")
     directory.create(
         experiment.to_yaml(), describe_environment(experiment, dataset, partition, trainer.costs), partition.to_json()
     )
-    for number, path in enumerate(experiment.plugin):
-        directory.plugins.mkdir(exist_ok=True)
-        shutil.copyfile(path, directory.plugins / f"{number}-{path.name}")
     return _carry_out(Run(directory, experiment), dataset, partition, progress)
 
 
 def resume(path: Path, progress: bool = True, from_round: int | None = None, **elsewhere: Any) -> Run:
     """Continue a run after any interruption; a finished run is left as it is.
 
-    `elsewhere` may change where it runs (engine, workers, device), never what it computes.
+    `elsewhere` may change where it runs (engine, workers), never what it computes.
     """
+    for name in elsewhere:
+        if name not in ELSEWHERE:
+            raise unknown("setting to resume with", name, ELSEWHERE)
     opened = open_run(path)
     if opened.finished:
         return opened

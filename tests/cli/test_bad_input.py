@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.runs import differences, files
-from xfed import Run, open_run
+from xfed import InputError, Run, open_run, resume
 from xfed.cli import execute
 
 SMALL = ["--clients", "4", "--rounds", "2", "--engine", "serial", "--convnet.width", "4", "--epochs", "1"]
@@ -134,3 +134,18 @@ def test_run_of_other_code_is_not_resumed(refused: Callable[..., str], train: Ca
     environment = json.loads((path / "environment.json").read_text())
     (path / "environment.json").write_text(json.dumps({**environment, "code_version": "other"}))
     assert "another version of the code" in refused("resume", str(path))
+
+
+def test_resume_changes_nothing_but_where_it_runs(train: Callable[..., Run]) -> None:
+    path = train("stopped").path
+    with pytest.raises(InputError, match=r"unknown setting to resume with 'lr'.*workers"):
+        resume(path, lr=1.0)
+
+
+def test_show_before_the_first_checkpoint(train: Callable[..., Run], capsys: pytest.CaptureFixture[str]) -> None:
+    path = train("early").path
+    (path / "finished.json").unlink()
+    (path / "rounds.parquet").unlink()
+    shutil.rmtree(path / "checkpoints")
+    assert execute(["show", str(path)]) == 0
+    assert "no evaluation with a checkpoint yet" in capsys.readouterr().out

@@ -107,10 +107,14 @@ class FedRoD(FedAvg):
         return Personal(shared, own)
 
     def _prior(self, client: Client) -> Tensor:
-        """Give γ log N(c); classes the client does not hold get −∞, which is safe since they are never the target."""
+        """Give γ log N(c): −∞ for classes the client does not hold, which is safe since they are never the target.
+
+        γ = 0 means no prior at all: 0 · log 0 counts as 0.
+        """
         classes = len(client.data.train.dataset.classes)
         counts = torch.bincount(client.data.train.labels(), minlength=classes).float()
-        return (self.settings.gamma * counts.log()).to(client.trainer.device) if self.settings.gamma else counts * 0
+        prior = (self.settings.gamma * counts.log()).nan_to_num(nan=0.0, neginf=-torch.inf)
+        return prior.to(client.trainer.device)
 
     def _heads(self, client: Client) -> list[tuple[Tensor, Tensor]]:
         """Bring the personal heads to life, zero at first, in the shapes of the network's exits."""

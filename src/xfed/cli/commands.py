@@ -148,8 +148,8 @@ def _show_run(shown: Run) -> None:
     done = len(shown.rounds())
     state = "finished" if shown.finished else f"stopped after round {done}; 'xfed resume {shown.path}' continues it"
     console.print(f"[bold]{shown.path}[/bold]: {e.method} on {e.dataset}, {e.rounds} rounds, seed {e.seed}, {state}")
-    if not shown.evaluations():
-        console.print("no evaluation yet")
+    if not (shown.evaluations() and shown.rounds()):
+        console.print("no evaluation with a checkpoint yet")
         return
     show(collect([shown]), [shown])
     last = shown.summary().last

@@ -53,7 +53,8 @@ def data_commands(arguments: Sequence[str]) -> click.Group:
 def _list() -> None:
     table = Table()
     for column in ("data set", "state", "samples", "classes", "size", "where"):
-        table.add_column(column, justify="right" if column in ("samples", "classes", "size") else "left")
+        right = column in ("samples", "classes", "size")
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
     for each in list_status():
         table.add_row(each.name, each.state, *_numbers(each), str(each.where or each.note))
     Console().print(table)

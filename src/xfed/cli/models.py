@@ -9,16 +9,16 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from xfed.cli.options import DATA_DIR
+from xfed.cli.options import DATA_DIR, gather
 from xfed.experiment import Experiment
 from xfed.models.describe import describe
+from xfed.report.tables import print_whole
 from xfed.running import build_network
 
 
 def _describe(name: str, assignments: Sequence[str], **chosen: Any) -> None:
     values = {key: value for key, value in chosen.items() if value is not None}
-    pairs = dict(assignment.partition("=")[::2] for assignment in assignments)
-    experiment = Experiment.from_mapping({**values, **pairs, "model": name})
+    experiment = Experiment.from_mapping({**gather({}, assignments), **values, "model": name})
     dataset = experiment.dataset_source().load()
     network = build_network(experiment, dataset.input_shape, len(dataset.classes))
     description = describe(network, dataset.example())
@@ -29,9 +29,8 @@ def _describe(name: str, assignments: Sequence[str], **chosen: Any) -> None:
         thop = "–" if row.thop_macs is None else f"{row.thop_macs:,}"
         shape = " × ".join(str(size) for size in row.output_shape)
         table.add_row(row.name, shape, f"{row.parameters:,}", f"{row.bytes:,}", f"{row.macs:,}", thop)
-    console = Console()
-    Console(width=max(console.width, Console(width=1000).measure(table).maximum)).print(table)
-    console.print(
+    print_whole(table)
+    Console().print(
         f"backbone {description.backbone:,} parameters, exits {description.exits:,}; the last exit "
         f"({description.last_exit:,}) adds {description.last_exit_share:.3%} to the backbone's traffic",
         highlight=False,

@@ -131,18 +131,22 @@ def notes(rows: Sequence[Row], runs: Sequence[Run]) -> str:
     return text + CAPTION
 
 
+def print_whole(table: Table) -> None:
+    """Print a table without cutting any cell: where it is wider than the terminal, lines run over."""
+    needed = Console(width=1000).measure(table).maximum
+    Console(width=max(Console().width, needed)).print(table)
+
+
 def show(rows: Sequence[Row], runs: Sequence[Run]) -> None:
-    """Print the table to the terminal, never cut: where it is too wide, lines run over."""
+    """Print the table to the terminal."""
     header, body = cells(rows, runs)
     table = Table()
     for index, name in enumerate(header):
         table.add_column(name, justify="left" if index == 0 else "right", no_wrap=True)
     for number, line in enumerate(body):
         table.add_row(*line, style="dim" if number == len(body) - 1 else None)
-    console = Console()
-    needed = Console(width=1000).measure(table).maximum
-    Console(width=max(console.width, needed)).print(table)
-    console.print(notes(rows, runs), highlight=False, style="dim")
+    print_whole(table)
+    Console().print(notes(rows, runs), highlight=False, style="dim")
 
 
 def markdown(rows: Sequence[Row], runs: Sequence[Run]) -> str:
