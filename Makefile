@@ -26,14 +26,14 @@ format: $(DEVELOP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv runs dist build
+	rm -rf .venv runs dist build runtime/build
 
-$(USE): pyproject.toml constraints.txt
+$(USE): pyproject.toml runtime/pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ./runtime --editable .
 	touch $@
 
-$(DEVELOP): pyproject.toml constraints.txt
+$(DEVELOP): pyproject.toml runtime/pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ./runtime --editable '.[dev]'
 	touch $@ $(USE)

@@ -20,8 +20,8 @@ from xfed.data.dataset import Published, dataset
 from xfed.data.download import Download
 from xfed.data.reasons import reason
 from xfed.data.sources import PAPER_CLIENTS, PublishedSource
-from xfed.data.text import Vocabulary
 from xfed.errors import InputError
+from xfed_runtime.text import Vocabulary
 
 ADDRESS = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/"
 CLASSES = ("World", "Sports", "Business", "Sci/Tech")

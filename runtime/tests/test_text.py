@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-import xfed.data.text
-from xfed.data.text import Vocabulary, tokenize
+import xfed_runtime.text
+from xfed_runtime.text import Vocabulary, tokenize
 
 
 def test_tokens() -> None:
@@ -39,7 +39,7 @@ def test_special_words_cannot_be_written_in_a_text() -> None:
 
 
 def test_needs_nothing_but_numpy() -> None:
-    tree = ast.parse(Path(xfed.data.text.__file__).read_text(encoding="utf-8"))
+    tree = ast.parse(Path(xfed_runtime.text.__file__).read_text(encoding="utf-8"))
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     imported |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     assert not [name for name in imported if name and name.split(".")[0] in {"torch", "xfed", "pydantic"}]

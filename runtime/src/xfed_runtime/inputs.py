@@ -1,0 +1,98 @@
+"""From what people have, pixels or text, to what the network takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xfed_runtime.text import PADDING, Vocabulary
+
+
+class InputsError(ValueError):
+    """Inputs or a wish that the network cannot take, told in one sentence."""
+
+
+@dataclass(frozen=True)
+class ImageInputs:
+    """Images N × C × H × W with values from 0 to `scale`; the network takes (x / scale − mean) / std in float32."""
+
+    shape: tuple[int, ...]
+    scale: float
+    mean: float
+    std: float
+
+    def prepare(self, raw: Any) -> NDArray[np.float32]:
+        """Check and normalise a batch."""
+        images = _array(raw)
+        if images.shape[1:] != self.shape or images.ndim != len(self.shape) + 1 or images.dtype.kind not in "uif":
+            raise InputsError(
+                f"inputs are {_describe(raw, images)}; this network takes images as numbers of shape "
+                f"n × {' × '.join(map(str, self.shape))}, with values from 0 to {self.scale:g}"
+            )
+        if images.dtype.kind == "f" and not np.isfinite(images).all():
+            raise InputsError("the images have values that are not finite numbers")
+        factor, offset = np.float32(1 / (self.scale * self.std)), np.float32(self.mean / self.std)
+        result: NDArray[np.float32] = images.astype(np.float32) * factor - offset
+        return result
+
+    def example(self) -> NDArray[np.float32]:
+        """Give one input of grey noise, always the same."""
+        return np.random.default_rng(0).uniform(0, self.scale, (1, *self.shape)).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class TextInputs:
+    """Texts, or rows of token ids (N × at most `length`, 0 pads); a batch is cut to its longest row."""
+
+    length: int
+    tokens: int
+    """Number of token ids that the network knows."""
+    vocabulary: Vocabulary | None
+
+    def prepare(self, raw: Any) -> NDArray[np.int64]:
+        """Check and encode a batch."""
+        rows = self._encode(raw) if _is_texts(raw) else _array(raw)
+        if rows.ndim != 2 or rows.dtype.kind not in "ui" or not 0 < rows.shape[1] <= self.length:
+            takes = "a list of texts, or " if self.vocabulary else ""
+            raise InputsError(
+                f"inputs are {_describe(raw, rows)}; this network takes {takes}rows of at most {self.length} token ids"
+            )
+        if rows.size and not 0 <= rows.min() <= rows.max() < self.tokens:
+            raise InputsError(
+                f"the rows have token ids from {rows.min()} to {rows.max()}; allowed: 0 to {self.tokens - 1}"
+            )
+        used = np.flatnonzero((rows != PADDING).any(axis=0))
+        return rows[:, : used[-1] + 1 if len(used) else 1].astype(np.int64)
+
+    def _encode(self, texts: Sequence[str]) -> NDArray[np.int32]:
+        if self.vocabulary is None:
+            raise InputsError("this bundle has no vocabulary; give rows of token ids in place of texts")
+        return self.vocabulary.encode(texts, self.length)
+
+    def example(self) -> NDArray[np.int64]:
+        """Give one row of full length, always the same."""
+        return np.full((1, self.length), self.tokens - 1, dtype=np.int64)
+
+
+Inputs = ImageInputs | TextInputs
+
+
+def _is_texts(raw: Any) -> bool:
+    return isinstance(raw, list | tuple) and bool(raw) and all(isinstance(text, str) for text in raw)
+
+
+def _array(raw: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(raw)
+    except ValueError:  # rows of unequal length
+        return np.empty(0, dtype=object)
+
+
+def _describe(raw: Any, array: NDArray[Any]) -> str:
+    if isinstance(raw, str) or _is_texts(raw):
+        return "text"
+    return f"{array.dtype} of shape {' × '.join(map(str, array.shape)) or 'none'}"

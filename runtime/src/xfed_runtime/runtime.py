@@ -1,0 +1,144 @@
+"""A client's network ready to answer: raw inputs in, and out come class, exit, cost and time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xfed_runtime.device import Device
+from xfed_runtime.inputs import Inputs, InputsError
+from xfed_runtime.policy import Policy
+from xfed_runtime.sessions import Answers, Engine
+
+LARGEST_BATCH = 256
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """A policy, and what it came to on calibration samples (mean MACs and accuracy), where that is known."""
+
+    policy: Policy
+    macs: float | None
+    accuracy: float | None
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Answers in the order of the inputs. Exits are counted from 0; `ms` is the time until the sample's answer."""
+
+    labels: NDArray[np.int64]
+    probabilities: NDArray[np.float32]
+    exits: NDArray[np.int64]
+    macs: NDArray[np.int64]
+    ms: NDArray[np.float64]
+    logits: NDArray[np.float32]
+    """The own logits of the exit taken."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """One client's network in one format."""
+
+    client: int
+    format: str
+    engine: Engine
+    inputs: Inputs
+    classes: tuple[str, ...]
+    macs: tuple[int, ...]
+    policies: Mapping[str, Expectation]
+    device: Device | None = None
+
+    @property
+    def exits(self) -> int:
+        """Number of exits."""
+        return self.engine.exits
+
+    def predict(
+        self,
+        inputs: Any,
+        policy: Policy | str | None = None,
+        budget: float | str | None = None,
+        deadline_ms: float | None = None,
+    ) -> Predictions:
+        """Answer a batch of raw inputs: images (numbers, n × C × H × W) or a list of texts.
+
+        Give one of: a policy or the name of one in the bundle; a budget of mean MACs, such as 3.5e8 or "60%" of the
+        full network's; a deadline for each sample. With none of them, the policy named `default` decides.
+        """
+        chosen = self.choose(policy, budget, deadline_ms)
+        count = len(inputs) if hasattr(inputs, "__len__") else 1
+        together = 1 if chosen.kind == "anytime" else self.engine.together or LARGEST_BATCH
+        latencies = None if self.device is None else self.device.latencies
+        answers: list[Answers] = []
+        for first in range(0, count, together) or [0]:
+            started = time.perf_counter()
+            prepared = self.inputs.prepare(inputs if count <= together else inputs[first : first + together])
+            if len(prepared):
+                answers.append(self.engine.run(prepared, chosen, latencies, started))
+        return self._predictions(answers)
+
+    def _predictions(self, answers: Sequence[Answers]) -> Predictions:
+        nothing = np.empty((0, len(self.classes)), dtype=np.float32)
+        empty = Answers(nothing, nothing, np.empty(0, dtype=np.int64), np.empty(0))
+        a = Answers(*(np.concatenate([getattr(each, f.name) for each in (empty, *answers)]) for f in fields(Answers)))
+        macs = np.array(self.macs, dtype=np.int64)[a.exits]
+        return Predictions(a.probabilities.argmax(axis=1), a.probabilities, a.exits, macs, a.ms, a.logits)
+
+    def choose(
+        self, policy: Policy | str | None = None, budget: float | str | None = None, deadline_ms: float | None = None
+    ) -> Policy:
+        """Find the policy that a wish comes down to."""
+        if sum(wish is not None for wish in (policy, budget, deadline_ms)) > 1:
+            raise InputsError("give one of policy, budget and deadline_ms, not several")
+        if budget is not None:
+            return self._within(budget)
+        if deadline_ms is not None:
+            if self.device is None:
+                raise InputsError(
+                    "a deadline needs this device's latencies; measure it with 'xfed device-bench' or "
+                    "xfed_runtime.measure, and give the table as device"
+                )
+            return Policy("anytime", deadline_ms=deadline_ms, answer=self.policies["default"].policy.answer)
+        if isinstance(policy, Policy):
+            return policy
+        name = "default" if policy is None else policy
+        if name not in self.policies:
+            raise InputsError(f"the bundle has no policy {name!r}; it has: {', '.join(self.policies)}")
+        return self.policies[name].policy
+
+    def _within(self, budget: float | str) -> Policy:
+        """Take the most accurate policy whose expected cost is within the budget."""
+        most = self._macs_of(budget)
+        known = [(p.accuracy or 0.0, -p.macs, name) for name, p in self.policies.items() if p.macs is not None]
+        if not known:
+            raise InputsError(
+                "the bundle has no policy with a known cost; calibration samples at training (--calibration 0.2) "
+                "give it some, or name a policy"
+            )
+        fitting = [each for each in known if -each[1] <= most]
+        if not fitting:
+            least = min(-each[1] for each in known)
+            there = ", ".join(f"{name} ({-macs / self.macs[-1]:.0%})" for _, macs, name in known)
+            raise InputsError(
+                f"no policy of the bundle keeps to {most:,.6g} MACs ({most / self.macs[-1]:.1%}); the cheapest is "
+                f"expected to need {least:,.6g}; there are: {there}"
+            )
+        return self.policies[max(fitting)[2]].policy
+
+    def _macs_of(self, budget: float | str) -> float:
+        text = str(budget).strip()
+        try:
+            number = float(text.removesuffix("%"))
+        except ValueError:
+            number = -1.0
+        if not 0 < number < np.inf or isinstance(budget, bool):
+            raise InputsError(f"budget is {budget!r}; allowed: mean MACs such as 3.5e8, or a share such as 60%")
+        return number / 100 * self.macs[-1] if text.endswith("%") else number
