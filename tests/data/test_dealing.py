@@ -58,7 +58,11 @@ def test_without_the_cap_sizes_vary_more() -> None:
 
 def test_dirichlet_says_when_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xfed.data.dealing.REDRAWS", 20)
-    with pytest.raises(InputError, match="no Dirichlet partition in 20 draws gave each of 100 clients at least 7"):
+    with pytest.raises(
+        InputError, match=r"no Dirichlet partition in 20 draws gave each of 100 clients at least 6.*'overl"
+    ):
+        dirichlet(LABELS, 100, 0.1, 6, rng())
+    with pytest.raises(InputError, match="600 samples are too few for 100 clients with at least 7 each"):
         dirichlet(LABELS, 100, 0.1, 7, rng())
 
 

@@ -1,110 +1,116 @@
 from __future__ import annotations
 
-import json
+import pickle
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from xfed.data.dataset import Dataset
-from xfed.data.partition import (
-    Partition,
-    PartitionPlan,
-    make_partition,
-    read_partition,
-)
+import xfed.data.partition as module
+from xfed.data.partition import PARTS, Partition, Split, open_partition
 from xfed.errors import InputError
+from xfed.files import read_tensors, write_tensors
 
-LABELS = torch.arange(400) % 10
-
-
-def data(groups: torch.Tensor | None = None) -> Dataset:
-    return Dataset("some", torch.zeros(400, 1, 2, 2, dtype=torch.uint8), LABELS, tuple("0123456789"), groups=groups)
+Lists = list[tuple[list[int], list[int], list[int]]]
+LISTS: Lists = [([0, 3], [4], [1]), ([5], [], [2]), ([], [], [7, 6, 8])]
 
 
-def same(one: Partition, other: Partition) -> bool:
-    return one.to_json() == other.to_json()
+def build(lists: Lists, overlapping: bool = False) -> Partition:
+    return Partition.of((Split(*(np.array(part, dtype=np.int64) for part in client)) for client in lists), overlapping)
 
 
-@pytest.mark.parametrize("by", ["dirichlet", "pathological", "iid", "natural"])
-def test_every_way_keeps_the_rules(by: Any) -> None:
-    source = data(groups=torch.arange(400) // 50)
-    plan = PartitionPlan(by=by, clients=8, seed=3)
-    partition = make_partition(source, plan)
-    assert len(partition) == 8
-    owned = [np.concatenate([split.train, split.calibration, split.test]) for split in partition.splits]
-    assert sorted(np.concatenate(owned).tolist()) == list(range(400)), "every sample once"
-    for split, indices in zip(partition.splits, owned, strict=True):
-        assert len(split.test) == len(indices) - int(0.75 * len(indices))
-        assert len(split.calibration) == int(0.2 * int(0.75 * len(indices)))
-    assert same(partition, make_partition(source, plan)), "the seed decides"
-    assert not same(partition, make_partition(source, PartitionPlan(by=by, clients=8, seed=4)))
+def lists_of(partition: Partition) -> Lists:
+    return [(split.train.tolist(), split.calibration.tolist(), split.test.tolist()) for split in partition]
 
 
-def test_dirichlet_is_the_default() -> None:
-    by_plan = make_partition(data(), PartitionPlan(clients=8, alpha=0.5, seed=3))
-    spelled_out = PartitionPlan(by="dirichlet", clients=8, alpha=0.5, cap=True, min_samples=4, calibration=0.2, seed=3)
-    assert same(by_plan, make_partition(data(), spelled_out))
+indices = st.lists(st.integers(0, 2**31 - 1), max_size=5)
 
 
-def test_natural_clients_stay_together() -> None:
-    partition = make_partition(data(groups=torch.arange(400) // 50), PartitionPlan(by="natural", clients=3))
-    for client, split in enumerate(partition.splits):
-        assert {*split.train.tolist(), *split.test.tolist()} <= set(range(50 * client, 50 * client + 50))
+@given(lists=st.lists(st.tuples(indices, indices, indices), max_size=8))
+def test_what_goes_in_comes_out(lists: Lists) -> None:
+    partition = build(lists)
+    assert len(partition) == len(lists)
+    assert lists_of(partition) == lists
+    for number, part in enumerate(PARTS):
+        assert partition.sizes(part).tolist() == [len(client[number]) for client in lists]
 
 
-def test_the_cap_is_a_setting() -> None:
-    plans = [PartitionPlan(clients=5, alpha=0.1, seed=1, cap=cap) for cap in (True, False)]
-    assert not same(make_partition(data(), plans[0]), make_partition(data(), plans[1]))
+def test_one_client() -> None:
+    partition = build(LISTS)
+    assert partition[0].train.dtype == np.int64, "as torch takes indices"
+    assert partition[2].test.tolist() == [7, 6, 8]
+    for nobody in (3, -1):
+        with pytest.raises(IndexError, match="there are 3"):
+            partition[nobody]
 
 
-def test_by_file(tmp_path: Path) -> None:
-    path = tmp_path / "partition.json"
-    path.write_text(json.dumps({"clients": [{"train": [3, 1], "test": [0]}, {"train": [9], "test": [7, 8]}]}))
-    for by in (None, "file"):
-        partition = make_partition(data(), PartitionPlan(by=by, path=path, calibration=0.0))  # type: ignore[arg-type]
-        assert [sorted(split.train.tolist()) for split in partition.splits] == [[1, 3], [9]]
-        assert [split.test.tolist() for split in partition.splits] == [[0], [7, 8]]
-    assert same(read_partition(path, 400, 0.5, 1), make_partition(data(), PartitionPlan(path=path, calibration=0.5)))
+def test_class_counts_of_all_parts_or_some() -> None:
+    labels = np.array([0, 1, 1, 2, 2, 2, 0, 3, 3])
+    partition = build(LISTS)
+    assert partition.class_counts(labels, 4).tolist() == [[1, 1, 2, 0], [0, 1, 1, 0], [1, 0, 0, 2]]
+    assert partition.class_counts(labels, 4, ("train", "calibration")).tolist() == [[1, 0, 2, 0], [0, 0, 1, 0], [0] * 4]
+    assert partition.class_counts(labels, 4, ("test",)).tolist() == [[0, 1, 0, 0], [0, 1, 0, 0], [1, 0, 0, 2]]
+
+
+def test_blocks_are_the_same_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CLIENTS_TOGETHER", 2)
+    labels = np.array([0, 1, 1, 2, 2, 2, 0, 3, 3])
+    partition = build(LISTS).save(tmp_path / "p.safetensors")
+    blocks = list(partition.blocks())
+    assert [lists_of(block) for block in blocks] == [LISTS[:2], LISTS[2:]]
+    counts = np.concatenate([block.class_counts(labels, 4) for block in blocks])
+    assert counts.tolist() == partition.class_counts(labels, 4).tolist()
+    assert lists_of(pickle.loads(pickle.dumps(blocks[1]))) == LISTS[2:], "a block is not its file"
+    assert lists_of(blocks[1].save(tmp_path / "block.safetensors")) == LISTS[2:]
+
+
+@pytest.mark.parametrize("overlapping", [False, True])
+def test_a_saved_partition_is_the_same_and_travels_as_its_file(tmp_path: Path, overlapping: bool) -> None:
+    many = build(LISTS * 5_000, overlapping)
+    saved = many.save(tmp_path / "p.safetensors")
+    for partition in (saved, open_partition(tmp_path / "p.safetensors"), pickle.loads(pickle.dumps(saved))):
+        assert np.array_equal(partition.indices, many.indices)
+        assert np.array_equal(partition.bounds, many.bounds)
+        assert partition.overlapping == overlapping
+    assert len(pickle.dumps(saved)) < 1_000, "a worker maps the file itself"
+    assert lists_of(pickle.loads(pickle.dumps(build(LISTS, overlapping)))) == LISTS, "without a file it goes whole"
+
+
+def test_workers_map_the_file_wherever_they_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sent = pickle.dumps(build(LISTS).save(Path("p.safetensors")))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert lists_of(pickle.loads(sent)) == LISTS
 
 
 @pytest.mark.parametrize(
-    ("plan", "sentence"),
+    ("name", "value"),
     [
-        (PartitionPlan(by="natural"), "data set 'some' does not say which client a sample belongs to; allowed as part"),
-        (PartitionPlan(by="file"), "partition_by is 'file', but partition names none"),
-        (
-            PartitionPlan(by="iid", path=Path("p.json")),
-            "partition is 'p.json', but partition_by is 'iid'; allowed with",
-        ),
-        (PartitionPlan(path=Path("nowhere.json")), "partition file 'nowhere.json' does not exist"),
-        (PartitionPlan(by="iid", clients=101), "a client would get 3 samples, but min_samples is 4"),
-        (PartitionPlan(by="pathological", classes_per_client=11), "classes_per_client is 11; allowed with 20 clients"),
+        ("bounds", torch.tensor([0, 2, 3])),
+        ("bounds", torch.tensor([0, 2, 3, 9])),
+        ("bounds", torch.tensor([0, 3, 2, 4])),
+        ("bounds", torch.tensor([1, 2, 3, 4])),
+        ("bounds", torch.tensor([0.0, 2.0, 3.0, 4.0])),
+        ("indices", torch.arange(4)),
     ],
 )
-def test_what_cannot_be_is_told(plan: PartitionPlan, sentence: str) -> None:
-    with pytest.raises(InputError, match=sentence):
-        make_partition(data(), plan)
+def test_a_file_that_does_not_fit_together_is_refused(tmp_path: Path, name: str, value: torch.Tensor) -> None:
+    path = tmp_path / "p.safetensors"
+    build(LISTS[:1]).save(path)
+    write_tensors(path, {**read_tensors(path), name: value})
+    with pytest.raises(InputError, match=r"partition file '.*p\.safetensors' is damaged"):
+        open_partition(path)
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("nonsense", "is not a JSON object"),
-        ('{"clients": []}', "names no client"),
-        ('{"clients": [{"train": [1], "test": []}]}', "client 0 has an empty test list"),
-        ('{"clients": [{"train": [1], "test": [400]}]}', "client 0 has index 400; allowed: 0 to 399"),
-        ('{"clients": [{"train": [1], "test": [-1]}]}', "client 0 has index -1"),
-        (
-            '{"clients": [{"train": [1], "test": [2]}, {"train": [3], "test": [1]}]}',
-            "index 1 is used twice, by clients 0",
-        ),
-        ('{"clients": [{"train": [1.5], "test": [2]}]}', "of whole numbers"),
-    ],
-)
-def test_bad_files_are_told(tmp_path: Path, text: str, sentence: str) -> None:
-    (tmp_path / "p.json").write_text(text)
-    with pytest.raises(InputError, match=sentence):
-        read_partition(tmp_path / "p.json", 400, 0.2, 1)
+def test_a_file_that_is_cut_or_missing_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "p.safetensors"
+    build(LISTS).save(path)
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(InputError, match="is damaged"):
+        open_partition(path)
+    with pytest.raises(InputError, match=r"partition file '.*nowhere\.safetensors' does not exist"):
+        open_partition(tmp_path / "nowhere.safetensors")

@@ -7,18 +7,14 @@ import pytest
 from PIL import Image
 
 from xfed.data.partition import Partition, Split
-from xfed.data.picture import class_counts, draw_partition
+from xfed.data.picture import draw_partition
 from xfed.errors import InputError
 
 LABELS = np.array([0, 1, 1, 2, 2, 2])
 EMPTY = np.array([], dtype=np.int64)
-PARTITION = Partition(
+PARTITION = Partition.of(
     (Split(np.array([0, 3]), np.array([4]), np.array([1])), Split(np.array([5]), EMPTY, np.array([2])))
 )
-
-
-def test_counts_of_all_parts() -> None:
-    assert class_counts(PARTITION, LABELS, 4).tolist() == [[1, 1, 2, 0], [0, 1, 1, 0]]
 
 
 @pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
@@ -36,7 +32,7 @@ def test_a_picture_is_drawn(tmp_path: Path, kind: str) -> None:
 def test_many_clients_and_classes(tmp_path: Path) -> None:
     labels = np.arange(2000) % 100
     splits = tuple(Split(np.arange(n * 10, n * 10 + 10), EMPTY, EMPTY) for n in range(200))
-    draw_partition(Partition(splits), labels, [str(n) for n in range(100)], tmp_path / "many.png")
+    draw_partition(Partition.of(splits), labels, [str(n) for n in range(100)], tmp_path / "many.png")
     assert (tmp_path / "many.png").stat().st_size > 10_000
 
 

@@ -41,7 +41,16 @@ def test_failure_while_writing_leaves_the_old_one(tmp_path: Path, monkeypatch: p
     assert checkpoints.read().round == 1
 
 
-@pytest.mark.parametrize("damage", ["cut tensors", "cut index", "no index"])
+def test_very_many_versions(tmp_path: Path) -> None:
+    versions = {client * 7 % 100_003: client % 1_000 + 1 for client in range(100_000)}
+    Checkpoints(tmp_path).write(Checkpoint(1_000, {"x": torch.zeros(1)}, versions, {}))
+    read = Checkpoints(tmp_path).read()
+    assert read.client_versions == versions
+    assert read.kept_versions == {}
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) < 8 * 100_000 + 2_000
+
+
+@pytest.mark.parametrize("damage", ["cut tensors", "cut versions", "cut index", "no index"])
 def test_damage_is_named_with_a_way_out(tmp_path: Path, damage: str) -> None:
     checkpoints = Checkpoints(tmp_path)
     checkpoints.write(make(1))
@@ -50,7 +59,8 @@ def test_damage_is_named_with_a_way_out(tmp_path: Path, damage: str) -> None:
     if damage == "no index":
         (folder / "checkpoint.json").unlink()
     else:
-        path = folder / ("server.safetensors" if damage == "cut tensors" else "checkpoint.json")
+        names = {"cut tensors": "server.safetensors", "cut versions": "versions.safetensors"}
+        path = folder / names.get(damage, "checkpoint.json")
         path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(InputError, match=r"round-000002.*damaged.*--round 1"):
         checkpoints.read()

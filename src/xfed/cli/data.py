@@ -13,7 +13,7 @@ from rich.table import Table
 
 from xfed.cli.options import DATA_DIR, PanelCommand, experiment_options, gather, glance
 from xfed.data.catalogue import Status, check, fetch, list_status, status
-from xfed.data.picture import class_counts, draw_partition
+from xfed.data.picture import draw_partition
 from xfed.experiment import Experiment
 from xfed.files import write_json
 from xfed.running import partition_of
@@ -29,7 +29,7 @@ def data_commands(arguments: Sequence[str]) -> click.Group:
     name = click.Argument(["name"])
     dataset = (glance(arguments, "--dataset") or [Experiment.model_fields["dataset"].default])[-1]
     plot = click.Option(["--plot"], type=Path, metavar="path", help="draw clients × classes (png, svg, pdf)")
-    save = click.Option(["--save"], type=Path, metavar="path", help="write the partition as a JSON file")
+    save = click.Option(["--save"], type=Path, metavar="path", help="write it to a file (json, safetensors)")
     setting = click.Option(["--set", "assignments"], multiple=True, metavar="key=value", help="set any setting")
     return click.Group(
         "data",
@@ -96,18 +96,22 @@ def _partition(plot: Path | None, save: Path | None, assignments: Sequence[str],
     dataset = experiment.dataset_source().load()
     partition = partition_of(experiment, dataset)
     labels = dataset.labels.numpy()
-    counts = class_counts(partition, labels, len(dataset.classes))
+    counts = partition.class_counts(labels, len(dataset.classes))
     sizes, kinds = counts.sum(axis=1), (counts > 0).sum(axis=1)
     console = Console()
+    used, shared = len(np.unique(partition.indices)), ", shared between clients" if partition.overlapping else ""
     console.print(
-        f"{len(partition)} clients of {experiment.dataset}: {int(sizes.sum()):,} of {len(dataset):,} samples; "
+        f"{len(partition)} clients of {experiment.dataset}: {used:,} of {len(dataset):,} samples{shared}; "
         f"per client {sizes.min()} to {sizes.max()} samples (median {np.median(sizes):g}), "
         f"{kinds.min()} to {kinds.max()} classes (median {np.median(kinds):g})",
         highlight=False,
         soft_wrap=True,
     )
     if save is not None:
-        write_json(save, partition.to_json())
+        if save.suffix == ".safetensors":
+            partition.save(save)
+        else:
+            write_json(save, partition.to_json())
         console.print(f"partition: {save}", highlight=False)
     if plot is not None:
         draw_partition(partition, labels, dataset.classes, plot)

@@ -14,6 +14,7 @@ from xfed.errors import InputError
 
 Indices = NDArray[np.int64]
 REDRAWS = 5_000
+WAY_OUT = "partition_by 'overlapping', where clients may share samples"
 
 
 def dirichlet(
@@ -25,6 +26,11 @@ def dirichlet(
     PFLlib, a client that already holds its fair number N / n gets no more: sizes then vary less. All is drawn again
     until every client has at least `minimum` samples. Every sample is dealt out.
     """
+    if clients * minimum > len(labels):
+        raise InputError(
+            f"{len(labels):,} samples are too few for {clients} clients with at least {minimum} each; "
+            f"use fewer clients, a smaller min_samples or {WAY_OUT}"
+        )
     fair = len(labels) / clients if cap else np.inf
     pools = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     for _ in range(REDRAWS):
@@ -43,7 +49,7 @@ def dirichlet(
                 return np.split(np.argsort(owner, kind="stable"), np.cumsum(held)[:-1])
     raise InputError(
         f"no Dirichlet partition in {REDRAWS:,} draws gave each of {clients} clients at least {minimum} samples "
-        f"at alpha {alpha}; use fewer clients, a larger alpha, a smaller minimum or another seed"
+        f"at alpha {alpha}; use fewer clients, a larger alpha, a smaller min_samples, another seed or {WAY_OUT}"
     )
 
 
@@ -74,7 +80,7 @@ def pathological(
         if len(pool) < len(holders):
             raise InputError(
                 f"class {label} has {len(pool)} samples for {len(holders)} clients; "
-                "use fewer clients or fewer classes_per_client"
+                f"use fewer clients, fewer classes_per_client or {WAY_OUT}"
             )
         for client, shard in zip(holders, np.array_split(pool, len(holders)), strict=True):
             shards[client].append(shard)
@@ -106,6 +112,6 @@ def _large_enough(owned: Sequence[Indices], minimum: int) -> list[Indices]:
     if smallest < minimum:
         raise InputError(
             f"a client would get {smallest} samples, but min_samples is {minimum}; "
-            "use fewer clients or a smaller min_samples"
+            f"use fewer clients, a smaller min_samples or {WAY_OUT}"
         )
     return list(owned)

@@ -1,22 +1,24 @@
-"""Who holds which samples: dealt out by a rule, or as an explicit file says."""
+"""Who holds which samples, for any number of clients: index lists in one array."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
-from xfed.data.dataset import Dataset
-from xfed.data.dealing import Indices, dirichlet, iid, natural, pathological
+from xfed.data.dealing import Indices
 from xfed.errors import InputError
-from xfed.randomness import Purpose, numpy_stream
+from xfed.files import read_tensors, write_tensors
 
-PartitionBy = Literal["dirichlet", "pathological", "iid", "natural", "file"]
-TRAIN_SHARE = 0.75
+Part = Literal["train", "calibration", "test"]
+PARTS: tuple[Part, ...] = ("train", "calibration", "test")
+CLIENTS_TOGETHER = 4096
 
 
 @dataclass(frozen=True)
@@ -28,136 +30,94 @@ class Split:
     test: Indices
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Partition:
-    """The samples of every client; no sample belongs to two clients."""
+    """The samples of every client, as two arrays: 100,000 clients cost their index lists and nothing else.
 
-    splits: tuple[Split, ...]
+    `indices` holds client after client, of each the train, the calibration and the test samples; part p of client c
+    is `indices[bounds[3c + p] : bounds[3c + p + 1]]`. No sample belongs to two clients, unless they are `overlapping`:
+    then one may be with several, but none is trained or calibrated on by one client and tested on by another.
+    """
+
+    indices: NDArray[np.int32]
+    bounds: NDArray[np.int64]
+    overlapping: bool = False
+    file: Path | None = field(default=None, repr=False)
+    """Where the arrays are mapped from: what travels to another process instead of them."""
+
+    @classmethod
+    def of(cls, splits: Iterable[Split], overlapping: bool = False) -> Partition:
+        """Lay the clients' samples out one after another."""
+        parts = [np.asarray(getattr(split, part), dtype=np.int32) for split in splits for part in PARTS]
+        bounds = np.cumsum([0, *map(len, parts)], dtype=np.int64)
+        return cls(np.concatenate([*parts, np.empty(0, np.int32)]), bounds, overlapping)
 
     def __len__(self) -> int:
-        return len(self.splits)
+        return len(self.bounds) // len(PARTS)
+
+    def __getitem__(self, client: int) -> Split:
+        """Give one client's samples."""
+        if not 0 <= client < len(self):
+            raise IndexError(f"no client {client}; there are {len(self)}")
+        bounds = self.bounds[3 * client : 3 * client + 4].tolist()
+        return Split(*(self.indices[start:stop].astype(np.int64) for start, stop in pairwise(bounds)))
+
+    def __iter__(self) -> Iterator[Split]:
+        return (self[client] for client in range(len(self)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Send a partition that lies in a file as the way to open it; send any other as it is."""
+        if self.file is not None:
+            return open_partition, (self.file,)
+        return Partition, (self.indices, self.bounds, self.overlapping)
+
+    def sizes(self, part: Part) -> NDArray[np.int64]:
+        """Give how many samples each client has in a part."""
+        return np.diff(self.bounds)[PARTS.index(part) :: len(PARTS)]
+
+    def blocks(self) -> Iterator[Partition]:
+        """Look at some clients at a time, so that what is computed of each needs bounded memory."""
+        for start in range(0, len(self), CLIENTS_TOGETHER):
+            bounds = self.bounds[3 * start : 3 * (start + CLIENTS_TOGETHER) + 1]
+            yield replace(self, bounds=bounds, file=None)
+
+    def class_counts(self, labels: Indices, classes: int, parts: Iterable[Part] = PARTS) -> NDArray[np.int64]:
+        """Count each client's samples of each class, in some of its parts together: clients × classes."""
+        rows = np.repeat(np.arange(3 * len(self), dtype=np.int64), np.diff(self.bounds))
+        cells = rows * classes + labels[self.indices[self.bounds[0] : self.bounds[-1]]]
+        counts = np.bincount(cells, minlength=3 * len(self) * classes).reshape(-1, len(PARTS), classes)
+        chosen: NDArray[np.int64] = counts[:, [PARTS.index(part) for part in parts]].sum(axis=1)
+        return chosen
 
     def to_json(self) -> dict[str, Any]:
-        """Give the file form; `read_partition` takes it back."""
-        return {
-            "clients": [
-                {"train": s.train.tolist(), "calibration": s.calibration.tolist(), "test": s.test.tolist()}
-                for s in self.splits
-            ]
+        """Give the readable form; `read_partition` takes it back."""
+        clients = [{part: getattr(split, part).tolist() for part in PARTS} for split in self]
+        return {"overlapping": True, "clients": clients} if self.overlapping else {"clients": clients}
+
+    def save(self, path: Path) -> Partition:
+        """Write the arrays to a safetensors file, and give the same partition mapped from there."""
+        indices = self.indices[self.bounds[0] : self.bounds[-1]]
+        tensors = {
+            "indices": torch.from_numpy(indices),
+            "bounds": torch.from_numpy(self.bounds - self.bounds[0]),
+            "overlapping": torch.tensor(self.overlapping),
         }
+        write_tensors(path, tensors)
+        return open_partition(path)
 
 
-@dataclass(frozen=True)
-class PartitionPlan:
-    """How samples are dealt out. Only the fields that the chosen way uses matter; see `xfed.data.dealing`."""
-
-    by: PartitionBy | None = None
-    """Without it: the file, if there is one, else Dirichlet."""
-    clients: int = 20
-    """How many clients; a file and natural clients bring their own number."""
-    alpha: float = 0.3
-    cap: bool = True
-    classes_per_client: int = 2
-    min_samples: int = 4
-    path: Path | None = None
-    calibration: float = 0.2
-    seed: int = 1
-
-
-def make_partition(dataset: Dataset, plan: PartitionPlan) -> Partition:
-    """Deal a data set's samples out as planned, and cut each client's 75 / 25 into train and test at random.
-
-    A file says itself what is for training and what for testing.
-    """
-    by = plan.by or ("dirichlet" if plan.path is None else "file")
-    if (by == "file") != (plan.path is not None):
-        raise InputError(
-            "partition_by is 'file', but partition names none"
-            if plan.path is None
-            else f"partition is {str(plan.path)!r}, but partition_by is {by!r}; allowed with a file: file"
-        )
-    if plan.path is not None:
-        return read_partition(plan.path, len(dataset), plan.calibration, plan.seed)
-    rng = numpy_stream(plan.seed, Purpose.PARTITION)
-    return _split(_deal(by, dataset, plan, rng), plan.calibration, plan.seed, rng)
-
-
-def _deal(by: PartitionBy, dataset: Dataset, plan: PartitionPlan, rng: np.random.Generator) -> list[Indices]:
-    labels = dataset.labels.cpu().numpy()
-    if by == "pathological":
-        return pathological(labels, plan.clients, plan.classes_per_client, plan.min_samples, rng)
-    if by == "iid":
-        return iid(len(labels), plan.clients, plan.min_samples, rng)
-    if by == "natural":
-        if dataset.groups is None:
-            raise InputError(
-                f"data set {dataset.name!r} does not say which client a sample belongs to; "
-                "allowed as partition_by: dirichlet, pathological, iid, file"
-            )
-        return natural(dataset.groups.cpu().numpy(), plan.min_samples)
-    return dirichlet(labels, plan.clients, plan.alpha, plan.min_samples, rng, plan.cap)
-
-
-def _split(owned: Sequence[Indices], calibration: float, seed: int, rng: np.random.Generator) -> Partition:
-    """Cut each client's samples 75 / 25 into train and test at random, and set calibration samples aside."""
-    pairs = []
-    for indices in owned:
-        shuffled = rng.permutation(indices)
-        cut = int(TRAIN_SHARE * len(shuffled))
-        pairs.append((shuffled[:cut], shuffled[cut:]))
-    return _with_calibration(pairs, calibration, seed)
-
-
-def _with_calibration(pairs: Sequence[tuple[Indices, Indices]], share: float, seed: int) -> Partition:
-    """Take the calibration share from each client's training part, never from its test part."""
-    splits = []
-    for client, (train, test) in enumerate(pairs):
-        shuffled = numpy_stream(seed, Purpose.CALIBRATION, client).permutation(train)
-        cut = int(share * len(train))
-        splits.append(Split(train=shuffled[cut:], calibration=shuffled[:cut], test=test))
-    return Partition(tuple(splits))
-
-
-def read_partition(path: Path, samples: int, calibration: float, seed: int) -> Partition:
-    """Read `{"clients": [{"train": [...], "test": [...]}, ...]}`; a `calibration` list may stand beside them.
-
-    Where no client has a calibration list, the share is taken from the training part.
-    """
+def open_partition(path: Path) -> Partition:
+    """Map a file that `Partition.save` wrote: all processes that open it share its pages."""
+    path = path.absolute()
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))["clients"]
-        parts = ("train", "calibration", "test")
-        lists = [{part: _indices(entry.get(part, [])) for part in parts} for entry in entries]
+        tensors = read_tensors(path)
+        indices, bounds = tensors["indices"].numpy(), tensors["bounds"].numpy()
+        if indices.dtype != np.int32 or bounds.dtype != np.int64:
+            raise ValueError(f"indices are {indices.dtype} and bounds {bounds.dtype}; allowed: int32 and int64")
+        if len(bounds) % len(PARTS) != 1 or np.any(np.diff(bounds, prepend=0, append=len(indices)) < 0) or bounds[0]:
+            raise ValueError("its bounds do not fit its indices")
+        return Partition(indices, bounds, bool(tensors["overlapping"]), path)
     except FileNotFoundError:
         raise InputError(f"partition file {str(path)!r} does not exist") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"partition file {str(path)!r} is not a JSON object {{'clients': [{{'train': [...], 'test': [...]}}]}} "
-            f"of whole numbers: {error}"
-        ) from None
-    owner: dict[int, int] = {}
-    for client, entry in enumerate(lists):
-        for part in ("train", "test"):
-            if len(entry[part]) == 0:
-                raise InputError(f"partition file {str(path)!r}: client {client} has an empty {part} list")
-        for index in np.concatenate(list(entry.values())).tolist():
-            if not 0 <= index < samples:
-                raise InputError(
-                    f"partition file {str(path)!r}: client {client} has index {index}; allowed: 0 to {samples - 1}"
-                )
-            if index in owner:
-                raise InputError(
-                    f"partition file {str(path)!r}: index {index} is used twice, by clients {owner[index]} "
-                    f"and {client}; each sample may be used once"
-                )
-            owner[index] = client
-    if not lists:
-        raise InputError(f"partition file {str(path)!r} names no client")
-    if any(len(entry["calibration"]) for entry in lists):
-        return Partition(tuple(Split(**entry) for entry in lists))
-    return _with_calibration([(entry["train"], entry["test"]) for entry in lists], calibration, seed)
-
-
-def _indices(values: Any) -> Indices:
-    if not all(type(value) is int for value in values):
-        raise ValueError(f"{values!r:.60} holds something else")
-    return np.asarray(values, dtype=np.int64)
+    except Exception as error:
+        raise InputError(f"partition file {str(path)!r} is damaged: {error}") from None

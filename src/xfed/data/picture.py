@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xfed.data.dealing import Indices
 from xfed.data.partition import Partition
@@ -14,12 +13,6 @@ from xfed.errors import InputError
 from xfed.files import whole
 
 MOST_TICKS = 40
-
-
-def class_counts(partition: Partition, labels: Indices, classes: int) -> NDArray[np.int64]:
-    """Count each client's samples of each class, all its parts together: clients × classes."""
-    owned = [np.concatenate([split.train, split.calibration, split.test]) for split in partition.splits]
-    return np.stack([np.bincount(labels[indices], minlength=classes) for indices in owned])
 
 
 def draw_partition(partition: Partition, labels: Indices, classes: Sequence[str], path: Path) -> None:
@@ -32,12 +25,12 @@ def draw_partition(partition: Partition, labels: Indices, classes: Sequence[str]
     allowed = sorted(FigureCanvasBase.get_supported_filetypes())
     if kind not in allowed:
         raise InputError(f"figure {str(path)!r} has no known ending; allowed: {', '.join(allowed)}")
-    counts = class_counts(partition, labels, len(classes))
+    counts = partition.class_counts(labels, len(classes))
     clients = len(partition)
     figure = Figure(figsize=(np.clip(0.12 * clients + 3, 6, 16), np.clip(0.14 * len(classes) + 2.5, 4, 11)))
     figure.set_layout_engine("constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[1, np.clip(0.12 * len(classes), 3, 8)])
-    above.bar(range(clients), counts.sum(1), width=0.9, color="0.55")
+    above.stairs(counts.sum(1), np.arange(clients + 1) - 0.5, fill=True, color="0.55")
     above.set_ylabel("samples")
     above.spines[["top", "right"]].set_visible(False)
     seen = np.ma.masked_equal(counts.T, 0)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from xfed.errors import InputError
 from xfed.files import read_tensors, sha256, write_json, write_tensors
 
 KEPT = 2
+SERVER, VERSIONS = "server.safetensors", "versions.safetensors"
 
 
 @dataclass(frozen=True)
@@ -46,43 +49,40 @@ class Checkpoints:
         temporary = self.root / f".{target.name}.tmp"
         for leftover in (temporary, target):
             shutil.rmtree(leftover, ignore_errors=True)
-        write_tensors(temporary / "server.safetensors", checkpoint.tensors)
-        write_json(
-            temporary / "checkpoint.json",
-            {
-                "round": checkpoint.round,
-                "server_sha256": sha256(temporary / "server.safetensors"),
-                "client_versions": checkpoint.client_versions,
-                "kept_versions": checkpoint.kept_versions,
-            },
-        )
+        write_tensors(temporary / SERVER, checkpoint.tensors)
+        indexes = {"clients": _table(checkpoint.client_versions), "kept": _table(checkpoint.kept_versions)}
+        write_tensors(temporary / VERSIONS, indexes)
+        checksums = {name: sha256(temporary / name) for name in (SERVER, VERSIONS)}
+        write_json(temporary / "checkpoint.json", {"round": checkpoint.round, "sha256": checksums})
         os.rename(temporary, target)
         for round in self.rounds()[:-KEPT]:
             shutil.rmtree(self._path(round))
 
-    def index(self, round: int) -> dict[str, Any]:
-        """Read a checkpoint's index, or say what is wrong with it and what can be done."""
-        path = self._path(round)
-        others = [r for r in self.rounds() if r != round]
-        advice = f"; --round {others[-1]} continues from the one before" if others else ""
-        try:
-            index: dict[str, Any] = json.loads((path / "checkpoint.json").read_text(encoding="utf-8"))
-            if sha256(path / "server.safetensors") != index["server_sha256"]:
-                raise ValueError("server.safetensors is not what was written")
-            for key in ("client_versions", "kept_versions"):
-                index[key] = {int(client): int(version) for client, version in index[key].items()}
-        except (OSError, ValueError, KeyError, AttributeError) as error:
-            raise InputError(f"checkpoint {str(path)!r} is damaged: {error}{advice}") from None
-        return index
-
     def read(self, round: int | None = None) -> Checkpoint:
-        """Read a round's checkpoint, by default the newest."""
+        """Read a round's checkpoint, by default the newest; or say what is wrong with it and what can be done."""
         rounds = self.rounds()
         if not rounds:
             raise InputError(f"{str(self.root)!r} holds no checkpoint")
         if round is not None and round not in rounds:
             raise InputError(f"no checkpoint of round {round}; there are: {', '.join(map(str, rounds))}")
         chosen = rounds[-1] if round is None else round
-        index = self.index(chosen)
-        tensors = read_tensors(self._path(chosen) / "server.safetensors")
-        return Checkpoint(chosen, tensors, index["client_versions"], index["kept_versions"])
+        path = self._path(chosen)
+        others = [r for r in rounds if r != chosen]
+        advice = f"; --round {others[-1]} continues from the one before" if others else ""
+        try:
+            noted = json.loads((path / "checkpoint.json").read_text(encoding="utf-8"))
+            for name in (SERVER, VERSIONS):
+                if sha256(path / name) != noted["sha256"][name]:
+                    raise ValueError(f"{name} is not what was written")
+            versions = {name: dict(table.T.tolist()) for name, table in read_tensors(path / VERSIONS).items()}
+            return Checkpoint(chosen, read_tensors(path / SERVER), versions["clients"], versions["kept"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"checkpoint {str(path)!r} is damaged: {error}{advice}") from None
+
+
+def _table(versions: Mapping[int, int]) -> Tensor:
+    """Give an index as two rows of numbers, clients and versions: very many entries are written fast."""
+    table = np.empty((2, len(versions)), dtype=np.int32)
+    table[0] = np.fromiter(versions.keys(), np.int32, len(versions))
+    table[1] = np.fromiter(versions.values(), np.int32, len(versions))
+    return torch.from_numpy(table)
