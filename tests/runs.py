@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -34,6 +35,9 @@ def contents(run: Run) -> dict[str, Any]:
     for evaluation in run.evaluations():
         found[f"metrics/{evaluation.round}"] = torch.from_numpy(np.array(evaluation.accuracies))
         found[f"trained/{evaluation.round}"] = torch.from_numpy(np.array(evaluation.trained))
+    for path in sorted((directory.root / "traces").iterdir()):
+        for name, column in pq.read_table(path).to_pydict().items():
+            found[f"traces/{path.name}/{name}"] = column
     found["rounds"] = [replace(record, train_seconds=0.0, evaluation_seconds=0.0) for record in run.rounds()]
     return found
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,7 +24,7 @@ from pydantic import (
 
 from xfed.components import BaseSettings, Component, load_plugins, validate
 from xfed.data.dataset import DatasetSource, datasets
-from xfed.data.partition import PartitionBy, PartitionPlan
+from xfed.data.partitioning import PartitionBy, PartitionPlan
 from xfed.errors import InputError, unknown
 from xfed.models.network import ExitPlacement, ModelSource, models
 from xfed.protocol.algorithm import Algorithm, LocalDistillation, Statistics, methods
@@ -60,7 +61,10 @@ class Experiment(BaseSettings):
     cap: bool = Field(True, description="Dirichlet: a client that holds its fair number of samples gets no more")
     classes_per_client: PositiveInt = Field(2, description="pathological: number of classes each client holds")
     min_samples: int = Field(4, ge=2, description="smallest number of samples a client may get")
-    partition: Path | None = Field(None, description="JSON file with each client's train and test indices")
+    samples_per_client: int = Field(100, ge=2, description="overlapping: number of samples each client draws")
+    partition: Path | None = Field(
+        None, description="JSON file with each client's train and test indices, or partition.safetensors of a run"
+    )
     calibration: float = Field(
         0.2,
         ge=0,
@@ -82,9 +86,12 @@ class Experiment(BaseSettings):
     seed: NonNegativeInt = Field(1, description="decides partition, cohorts, initial weights and batches")
 
     eval_every: PositiveInt = Field(10, description="evaluate every so many rounds, and in the last five")
+    eval_clients: PositiveInt | None = Field(
+        None, description="how many clients to evaluate; default: all up to 1,000, above that a fixed sample of 1,000"
+    )
     checkpoint_every: PositiveInt = Field(1, description="save every so many rounds")
     engine: Literal["processes", "serial"] = Field("processes", description="where clients run")
-    workers: PositiveInt | None = Field(None, description="worker processes; default: one per core")
+    workers: PositiveInt | None = Field(None, description="worker processes; default: one per core, or one per GPU")
     device: Annotated[str, AfterValidator(_known_to_torch)] = Field("cpu", description="torch device")
     out: Path | None = Field(None, description="run directory; default: a new one under runs/")
     plugin: tuple[Path, ...] = Field((), description="Python file that registers methods, data sets or models")
@@ -176,6 +183,7 @@ class Experiment(BaseSettings):
             cap=self.cap,
             classes_per_client=self.classes_per_client,
             min_samples=self.min_samples,
+            samples_per_client=self.samples_per_client,
             path=self.partition,
             calibration=self.calibration,
             seed=self.seed,
@@ -239,10 +247,11 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 @cache
 def code_version() -> str:
-    """Identify the code of this package by the content of its files."""
-    root = Path(__file__).parent
+    """Identify the code by the content of its files: this package's, and the device runtime's that it answers with."""
     content = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        content.update(path.relative_to(root).as_posix().encode())
-        content.update(path.read_bytes())
+    for package in ("xfed", "xfed_runtime"):
+        [root] = map(Path, import_module(package).__path__)
+        for path in sorted(root.rglob("*.py")):
+            content.update(path.relative_to(root.parent).as_posix().encode())
+            content.update(path.read_bytes())
     return content.hexdigest()[:16]

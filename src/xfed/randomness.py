@@ -28,6 +28,7 @@ class Purpose(StrEnum):
     DROPOUT = "dropout"
     TUNING = "tuning"
     TIES = "ties"
+    EVALUATED = "evaluated"
 
 
 def derive(seed: int, purpose: Purpose, client: int = SERVER, round: int = 0, phase: int = 0) -> int:

@@ -18,15 +18,18 @@ import yaml
 from threadpoolctl import threadpool_limits
 
 from xfed.data.dataset import Dataset
-from xfed.data.partition import Partition, make_partition, read_partition
+from xfed.data.partition import Partition
+from xfed.data.partition_file import read_partition
+from xfed.data.partitioning import make_partition
 from xfed.engines.processes import ProcessEngine
 from xfed.engines.serial import SerialEngine
 from xfed.environment import describe_environment
 from xfed.errors import InputError, unknown
 from xfed.evaluation.summary import RoundAccuracy, Summary, summarise
 from xfed.experiment import ELSEWHERE, Experiment, code_version
-from xfed.federation.host import Engine, Host
-from xfed.federation.loop import Federation, Plan, Watcher, restore
+from xfed.federation.host import Engine, Host, client_model
+from xfed.federation.loop import Federation, Watcher, restore
+from xfed.federation.plan import Plan
 from xfed.federation.progress import ProgressBar
 from xfed.federation.run_directory import RoundRecord, RunDirectory
 from xfed.federation.store import ClientStore
@@ -78,9 +81,9 @@ class Run:
         checkpoint = self.directory.checkpoints.read()
         clients = ClientStore(self.directory.client_states, checkpoint.client_versions)
         kept = ClientStore(self.directory.server_states, checkpoint.kept_versions)
-        sizes = [sum(tensor.nbytes for tensor in clients.get(client).values()) for client in clients.known()]
+        sizes = [clients.nbytes(client) for client in clients.known()]
         server = sum(tensor.nbytes for tensor in checkpoint.tensors.values())
-        server += sum(tensor.nbytes for client in kept.known() for tensor in kept.get(client).values())
+        server += sum(kept.nbytes(client) for client in kept.known())
         return (sum(sizes) / len(sizes) if sizes else 0.0), server
 
     def rounds(self) -> list[RoundRecord]:
@@ -93,9 +96,12 @@ class Run:
 
     def model(self, client: int) -> EarlyExitNetwork:
         """Load a client's final personal network, ready to answer."""
-        path = self.directory.models / f"client-{client:06d}.safetensors"
+        path = client_model(self.directory.models, client)
         if not path.is_file():
-            raise InputError(f"run {str(self.path)!r} has no final model of client {client}")
+            raise InputError(
+                f"run {str(self.path)!r} has no final model of client {client}; "
+                "it has those of the clients that were evaluated at its end"
+            )
         tensors = read_tensors(path)
         with safetensors.safe_open(path, framework="pt") as file:
             shared = file.metadata()["shared"]
@@ -131,10 +137,9 @@ def run(experiment: Experiment, progress: bool = True) -> Run:
     for number, path in enumerate(experiment.plugin):
         directory.plugins.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, directory.plugins / f"{number}-{path.name}")
-    directory.create(
-        experiment.to_yaml(), describe_environment(experiment, dataset, partition, trainer.costs), partition.to_json()
-    )
-    return _carry_out(Run(directory, experiment), dataset, partition, progress)
+    environment = describe_environment(experiment, dataset, partition, trainer.costs)
+    partition = directory.create(experiment.to_yaml(), environment, partition)
+    return _carry_out(Run(directory, experiment), dataset, partition, trainer, progress)
 
 
 def resume(path: Path, progress: bool = True, from_round: int | None = None, **elsewhere: Any) -> Run:
@@ -158,8 +163,9 @@ def resume(path: Path, progress: bool = True, from_round: int | None = None, **e
             f"run {str(path)!r} was started by another version of the code ({noted['xfed']}, {noted['code_version']}); "
             "only the same version continues it bit for bit"
         )
-    partition = read_partition(opened.directory.partition, len(dataset), 0.0, changed.seed)
-    return _carry_out(Run(opened.directory, changed), dataset, partition, progress, from_round)
+    partition = read_partition(opened.directory.partition, len(dataset))
+    trainer = build_trainer(changed, dataset)
+    return _carry_out(Run(opened.directory, changed), dataset, partition, trainer, progress, from_round)
 
 
 def partition_of(experiment: Experiment, dataset: Dataset) -> Partition:
@@ -212,10 +218,24 @@ def build_host(experiment: Experiment, states: Path, partition: Partition, datas
 
 def build_engine(experiment: Experiment, states: Path, partition: Partition, dataset: Dataset) -> Engine:
     """Build where clients run."""
-    builder = partial(build_host, experiment, states, partition)
     if experiment.engine == "serial":
-        return SerialEngine(builder(dataset))
-    return ProcessEngine(builder, dataset, experiment.workers or os.cpu_count() or 1)
+        return SerialEngine(build_host(experiment, states, partition, dataset))
+    builders = [
+        partial(build_host, experiment.model_copy(update={"device": device}), states, partition)
+        for device in worker_devices(experiment)
+    ]
+    return ProcessEngine(builders, dataset)
+
+
+def worker_devices(experiment: Experiment) -> list[str]:
+    """Give each worker's device: one worker per core; with `cuda`, one per GPU; with any other device, one on it."""
+    device = torch.device(experiment.device)
+    if device.type == "cpu":
+        return [experiment.device] * (experiment.workers or os.cpu_count() or 1)
+    if device.type == "cuda" and device.index is None:
+        count = torch.cuda.device_count()
+        return [f"cuda:{number % count}" for number in range(experiment.workers or count)]
+    return [experiment.device] * (experiment.workers or 1)
 
 
 def _refuse_what_workers_cannot_import(experiment: Experiment) -> None:
@@ -229,12 +249,18 @@ def _refuse_what_workers_cannot_import(experiment: Experiment) -> None:
             )
 
 
-def _carry_out(run: Run, dataset: Dataset, partition: Partition, progress: bool, from_round: int | None = None) -> Run:
+def _carry_out(
+    run: Run,
+    dataset: Dataset,
+    partition: Partition,
+    trainer: Trainer,
+    progress: bool,
+    from_round: int | None = None,
+) -> Run:
     experiment, directory = run.experiment, run.directory
     checkpoint = None
     if directory.checkpoints.rounds():
         checkpoint = directory.checkpoints.read(from_round)
-    trainer = build_trainer(experiment, dataset)
     initial = trainer.snapshot().to(torch.device("cpu"))
     states = ClientStore(directory.client_states, checkpoint.client_versions if checkpoint else None)
     kept = ClientStore(directory.server_states, checkpoint.kept_versions if checkpoint else None)
@@ -247,11 +273,13 @@ def _carry_out(run: Run, dataset: Dataset, partition: Partition, progress: bool,
         cohort_size=experiment.cohort_size,
         eval_every=experiment.eval_every,
         checkpoint_every=experiment.checkpoint_every,
-        sizes=[len(split.train) for split in partition.splits],
+        sizes=partition.sizes("train").tolist(),
+        test_sizes=partition.sizes("test").tolist(),
         seed=experiment.seed,
+        eval_clients=experiment.eval_clients,
     )
     earlier = directory.evaluations(until=server.round)
-    with _single_thread(), _watching(progress, experiment, server.round, earlier) as watchers:
+    with single_thread(), _watching(progress, experiment, server.round, earlier) as watchers:
         engine = build_engine(experiment, directory.client_states, partition, dataset)
         try:
             Federation(experiment.algorithm(), server, states, kept, engine, plan, directory, watchers).run()
@@ -275,7 +303,7 @@ def _watching(
 
 
 @contextmanager
-def _single_thread() -> Iterator[None]:
+def single_thread() -> Iterator[None]:
     """Compute on one thread, as every worker does: sums then have the same bits everywhere."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

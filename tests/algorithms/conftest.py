@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ class ByteEngine:
         message = Message.from_bytes(task.message.to_bytes())
         return replace(self.host, algorithm=copy.deepcopy(self.host.algorithm)), replace(task, message=message)
 
-    def train(self, tasks: Sequence[Task]) -> Iterator[Trained]:
+    def train(self, tasks: Iterable[Task]) -> Iterator[Trained]:
         for task in tasks:
             host, task = self._far_away(task)
             trained = host.train(task)
@@ -36,10 +36,10 @@ class ByteEngine:
             self.uploads.append(trained.upload)
             yield replace(trained, upload=Message.from_bytes(trained.upload.to_bytes()))
 
-    def evaluate(self, tasks: Sequence[Task]) -> Iterator[Evaluation]:
-        for task in tasks:
-            host, task = self._far_away(task)
-            yield host.evaluate(task)
+    def evaluate(self, groups: Iterable[Sequence[Task]]) -> Iterator[Evaluation]:
+        for group in groups:
+            far = [self._far_away(task) for task in group]
+            yield from far[0][0].evaluate([task for _, task in far])
 
     def close(self) -> None:
         pass

@@ -39,7 +39,7 @@ def test_messages_and_macs_per_level(
 ) -> None:
     result = train(method=method, rounds=1, sample=1.0, **{method: {"hetero": True}})
     host = engines[0].host
-    order = [client for _, client in sorted((-len(s.train), c) for c, s in enumerate(host.partition.splits))]
+    order = [client for _, client in sorted((-len(s.train), c) for c, s in enumerate(host.partition))]
     total = 0
     for client, down, up in zip(order, engines[0].downloads, engines[0].uploads, strict=True):
         level = levels[client // 2 + 1]  # six clients, three levels
@@ -47,7 +47,7 @@ def test_messages_and_macs_per_level(
             assert sum(tensor.numel() for tensor in message.tensors.values()) == level["numbers"]
         stages, heads = sum(level["stages"]), len(level["stages"]) * level["exit"]  # type: ignore[arg-type, call-overload]
         first = level["stages"][0]  # type: ignore[index]
-        total += len(host.partition.splits[client].train) * (3 * (stages + heads) - first)
+        total += len(host.partition[client].train) * (3 * (stages + heads) - first)
     assert result.rounds()[0].macs == total
     assert result.rounds()[0].bytes_up == sum(4 * int(str(levels[c // 2 + 1]["numbers"])) + 8 for c in range(6))
 
@@ -99,7 +99,7 @@ def test_feddyn_remembers_what_each_client_moved(engines: list[ByteEngine], trai
     result = train(method="depthfl", rounds=1, depthfl={"hetero": True, "alpha": 0.2}, sample=1.0)
     found = contents(result)
     host = engines[0].host
-    order = [client for _, client in sorted((-len(s.train), c) for c, s in enumerate(host.partition.splits))]
+    order = [client for _, client in sorted((-len(s.train), c) for c, s in enumerate(host.partition))]
     for client, down, up in zip(order, engines[0].downloads, engines[0].uploads, strict=True):
         for name, after in up.tensors.items():
             expected = -0.2 * (after - down.tensors[name])

@@ -60,7 +60,7 @@ def test_fedavg_with_one_client_is_plain_sgd(
     torch.set_num_threads(1)
     network = xfed.running.build_network(experiment, (1, 8, 8), 10)
     Layout.of(network).bind(network, torch.device("cpu"))  # the same addresses within a vector, hence the same kernels
-    train_indices = torch.from_numpy(host.partition.splits[0].train)
+    train_indices = torch.from_numpy(host.partition[0].train)
     for round in (1, 2, 3):
         rate = 0.05 * 0.9 ** (round - 1)
         optimizer = torch.optim.SGD(network.parameters(), rate, momentum=0.9, weight_decay=1e-4, fused=True)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,8 @@ from tests.runs import Memory, contents, differences
 from xfed import Run, run
 from xfed.algorithms.xfed import XFed
 from xfed.components import BaseSettings
-from xfed.federation.loop import Plan
+from xfed.data.partition import open_partition
+from xfed.federation.plan import Plan
 from xfed.models.layout import Layout
 from xfed.models.parts import Parts
 from xfed.models.subnetwork import Subnetworks
@@ -190,10 +189,9 @@ def test_frozen_teacher_costs_a_pass_per_round_or_per_epoch(train: Callable[...,
 
 
 def cohort_sizes(result: Run) -> list[int]:
-    clients = json.loads(Path(result.directory.partition).read_text())["clients"]
-    sizes = [len(client["train"]) for client in clients]
+    sizes = [len(split.train) for split in open_partition(result.directory.partition)]
     e = result.experiment
-    return [sizes[client] for client in Plan(e.rounds, e.cohort_size, 1, 1, sizes, e.seed).cohort(1).clients]
+    return [sizes[client] for client in Plan(e.rounds, e.cohort_size, 1, 1, sizes, sizes, e.seed).cohort(1).clients]
 
 
 def test_settings_are_described() -> None:

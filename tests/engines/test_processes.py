@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.runs import differences
+from tests.conftest import tiny
+from tests.runs import differences, spy
 from xfed import InputError, Run
+from xfed.engines import mailbox
 from xfed.engines.mailbox import Inbox, Outbox
 from xfed.errors import ClientError
 from xfed.protocol.message import Message
+from xfed.running import worker_devices
 
 UNRULY = '''
 import os, signal
@@ -74,10 +77,12 @@ def test_an_error_names_the_client_and_the_cause(unruly: Callable[..., Run], eng
         unruly("raises", engine=engine)
 
 
-def test_no_shared_memory_is_left_behind(train: Callable[..., Run]) -> None:
-    before = set(os.listdir("/dev/shm"))
+def test_no_shared_memory_is_left_behind(train: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    segments = spy(monkeypatch, mailbox, "SharedMemory")  # those this process made, and those of workers it opened
     train(engine="processes", workers=2, rounds=1)
-    assert {name for name in set(os.listdir("/dev/shm")) - before if name.startswith("psm_")} == set()
+    names = {segment.name for segment in segments}
+    assert len(names) >= 4, "a segment for either direction and worker"
+    assert names & set(os.listdir("/dev/shm")) == set()
 
 
 def test_a_method_of_the_running_script_needs_a_file(
@@ -95,19 +100,34 @@ def test_mailbox_grows_and_does_not_copy_twice() -> None:
     outbox, inbox = Outbox(), Inbox()
     try:
         shared = torch.arange(5.0)
-        first = outbox.put(Message({"a": shared, "b": torch.ones(3)}, {"n": 1}))
-        read = inbox.read(first)
+        first = outbox.put([Message({"a": shared, "b": torch.ones(3)}, {"n": 1})])
+        [read] = inbox.read(first)
         assert read.tensors["a"].tolist() == [0, 1, 2, 3, 4]
         assert read.values == {"n": 1}
         shared += 1  # not told: the same object counts as the same content
-        read = inbox.read(outbox.put(Message({"a": shared, "b": torch.zeros(3)})))
+        [read] = inbox.read(outbox.put([Message({"a": shared, "b": torch.zeros(3)})]))
         assert read.tensors["a"].tolist() == [0, 1, 2, 3, 4]
         assert read.tensors["b"].tolist() == [0, 0, 0]
         large = torch.rand(100_000)
-        again = inbox.read(outbox.put(Message({"a": large, "empty": torch.zeros(0, 3)})))
+        letter = outbox.put([Message({"a": large, "empty": torch.zeros(0, 3)}), Message({"b": large, "c": shared})])
+        assert letter.slots[0]["a"] == letter.slots[1]["b"]  # laid out once for both
+        again, other = inbox.read(letter)
+        assert torch.equal(other.tensors["b"], large)
+        assert torch.equal(other.tensors["c"], shared)
         assert torch.equal(again.tensors["a"], large)
         assert again.tensors["empty"].shape == (0, 3)
-        del read, again
+        del read, again, other
     finally:
         inbox.close()
         outbox.close()
+
+
+def test_one_worker_per_core_or_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert worker_devices(tiny()) == ["cpu", "cpu", "cpu"]
+    assert worker_devices(tiny(workers=1)) == ["cpu"]
+    assert worker_devices(tiny().model_copy(update={"device": "cuda"})) == ["cuda:0", "cuda:1"]
+    assert worker_devices(tiny(workers=3).model_copy(update={"device": "cuda"})) == ["cuda:0", "cuda:1", "cuda:0"]
+    assert worker_devices(tiny().model_copy(update={"device": "cuda:1"})) == ["cuda:1"]
+    assert worker_devices(tiny().model_copy(update={"device": "mps"})) == ["mps"]

@@ -14,7 +14,7 @@ from xfed.evaluation.summary import RoundAccuracy, summarise
 
 def evaluation(round: int, accuracies: list[list[float]], trained: list[bool] | None = None) -> RoundAccuracy:
     rows = np.array(accuracies)
-    return RoundAccuracy(round, rows, np.array(trained or [True] * len(rows)))
+    return RoundAccuracy(round, rows, np.array(trained or [True] * len(rows)), np.ones(len(rows)))
 
 
 def test_mean_over_exits_then_clients_with_population_std() -> None:
@@ -50,5 +50,21 @@ def test_majority_baseline_is_learned_on_training_and_scored_on_test_samples() -
         Split(train=np.array([0, 1]), calibration=np.array([2]), test=np.array([3, 4])),  # 0 0 1 -> 0; test 0 1: 1/2
         Split(train=np.array([5, 6]), calibration=np.array([], dtype=np.int64), test=np.array([7, 9])),  # 1; test 1 1
     )
-    mean, std = majority_baseline(dataset, Partition(splits))
+    mean, std = majority_baseline(dataset, Partition.of(splits))
     assert (mean, std) == (pytest.approx(0.75), pytest.approx(0.25))
+
+
+def test_majority_baseline_of_many_clients_is_that_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xfed.data.partition.CLIENTS_TOGETHER", 7)
+    rng = np.random.default_rng(3)
+    labels = rng.integers(0, 4, 600)
+    dataset = Dataset("toy", torch.zeros(600, 1, 2, 2, dtype=torch.uint8), torch.from_numpy(labels), tuple("abcd"))
+    splits = [Split(*np.split(rng.choice(600, 20, replace=False), [rng.integers(1, 8), 12])) for _ in range(45)]
+    scores = []
+    for split in splits:
+        most = np.bincount(labels[np.concatenate([split.train, split.calibration])]).argmax()
+        scores.append(np.mean(labels[split.test] == most))
+    assert majority_baseline(dataset, Partition.of(splits)) == (
+        pytest.approx(np.mean(scores)),
+        pytest.approx(np.std(scores)),
+    )

@@ -46,7 +46,7 @@ def view(samples: int = 20) -> View:
 
 def batch_of(trainer: Trainer, positions: Tensor, data: View | None = None) -> Batch:
     """Run the trainer's network on some samples, as training would."""
-    inputs, labels = (data or view()).batch(positions)
+    [(_, inputs, labels)] = (data or view()).batches(positions, len(positions))
     features, logits = trainer.network(inputs, range(LAST + 1))
     return Batch(inputs, labels, positions, features, logits, trainer.network)
 
@@ -153,7 +153,7 @@ def test_cached_logits_are_those_of_the_frozen_model_however_batches_are_shuffle
     model = trainer.snapshot()
     teacher = CachedTeacher(trainer.outputs(model, data, [LAST]).logits[LAST])
     assert not teacher.logits.requires_grad
-    for positions in data.shuffled(8, torch.Generator().manual_seed(5)):
+    for positions, _, _ in data.shuffled(8, torch.Generator().manual_seed(5)):
         batch = batch_of(trainer, positions, data)
         torch.testing.assert_close(teacher(batch), batch.logits[LAST].detach(), atol=1e-6, rtol=0)
     rows = teacher.logits.unique(dim=0)

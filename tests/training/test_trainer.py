@@ -7,10 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.conftest import tiny
-from xfed.data.views import ClientData
-from xfed.models.layout import ModelState
+from tests.models.builders import small
+from xfed.data.dataset import Dataset
+from xfed.data.views import ClientData, View
+from xfed.models.costs import measure
+from xfed.models.layout import Layout, ModelState
 from xfed.models.parts import Parts
 from xfed.running import build_trainer, partition_of
 from xfed.training.objectives import Batch, JointExits, Objective
@@ -26,7 +30,7 @@ def setting(request: pytest.FixtureRequest) -> tuple[Trainer, ModelState, Client
     dataset = experiment.dataset_source().load()
     partition = partition_of(experiment, dataset)
     trainer = build_trainer(experiment, dataset)
-    return trainer, trainer.snapshot(), ClientData.of(dataset, partition.splits[0])
+    return trainer, trainer.snapshot(), ClientData.of(dataset, partition[0])
 
 
 def parts_that_moved(trainer: Trainer, before: ModelState, after: ModelState) -> Parts:
@@ -101,3 +105,33 @@ def test_last_small_batch_is_kept_and_every_sample_seen_once_per_epoch(
     assert sorted(position for batch in seen for position in batch) == list(range(len(data.train)))
     assert [len(batch) for batch in seen[:-1]] == [16] * (len(seen) - 1)
     assert len(seen[-1]) == len(data.train) % 16 or 16
+
+
+class Waits(TorchDispatchMode):
+    """Counts operations whose result the host must wait for, if a device computes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, operation, types, arguments=(), keywords=None):  # type: ignore[no-untyped-def]
+        name = operation.overloadpacket.__name__
+        self.count += name in ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_consecutive")
+        return operation(*arguments, **(keywords or {}))
+
+
+@pytest.mark.parametrize("kind", ["image", "text"])
+def test_training_waits_once_per_phase_however_many_batches_there_are(kind: str) -> None:
+    shape, network = ((3, 32, 32), small("convnet")) if kind == "image" else ((9,), small("transformer"))
+    inputs = torch.randint(1, 9, (20, *shape), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
+    data = Dataset("some", inputs, torch.arange(20) % 3, tuple("abc"), kind=kind)  # type: ignore[arg-type]
+    found = []
+    for size in (20, 4):
+        trainer = Trainer(network, Layout.of(network), measure(network, data.example()), torch.device("cpu"), size)
+        phase = replace(PHASE, clip=1.0)
+        view = View(data, torch.arange(20))
+        trainer.train(trainer.snapshot(), view, [phase], STREAM, Meter())  # costs are counted once per shape
+        with Waits() as waits:
+            trainer.train(trainer.snapshot(), view, [phase], STREAM, Meter())
+        found.append(waits.count)
+    assert found == [1, 1]

@@ -140,8 +140,9 @@ class XFed(FedPer):
         return torch.stack([server.kept_or_initial(client, Parts.LAST_EXIT, "mixed") for client in clients])
 
     def _teachers(self, server: Server, clients: Sequence[int]) -> list[int]:
-        known = server.kept.known()
-        return known if self.settings.teachers == "all" else [c for c in clients if c in set(known)]
+        if self.settings.teachers == "all":
+            return server.kept.known()
+        return [client for client in clients if server.kept.get(client)]
 
     def _mixture(self, server: Server, clients: Sequence[int], teachers: Sequence[int]) -> Tensor:
         """Compute h̄_i = Σ_j k_ij h_jm for each client i over the teachers j; without teachers, the initial exit."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.shared_memory import SharedMemory
 
@@ -32,35 +33,39 @@ class Slot:
 
 @dataclass(frozen=True)
 class Letter:
-    """What goes through the pipe: where the tensors are, and the plain values themselves."""
+    """What goes through the pipe: for each message where its tensors are, and the plain values themselves."""
 
     segment: str
-    slots: dict[str, Slot]
-    values: dict[str, Plain]
+    slots: tuple[dict[str, Slot], ...]
+    values: tuple[dict[str, Plain], ...]
 
 
 class Outbox:
-    """The sender's segment. It grows as needed, and a tensor that already lies in it is not copied again."""
+    """The sender's segment. It grows as needed; a tensor that several messages hold, or that already lies in its
+    place, is not copied again."""
 
     def __init__(self) -> None:
         self._segment: SharedMemory | None = None
-        self._slots: dict[str, Slot] = {}
-        self._present: dict[str, Tensor] = {}
+        self._present: dict[Slot, Tensor] = {}
 
-    def put(self, message: Message) -> Letter:
-        """Lay a message out; what the last letter showed is overwritten."""
-        slots, size = {}, 0
-        for name, tensor in message.tensors.items():
-            slots[name] = Slot(size, tensor.dtype, tuple(tensor.shape))
+    def put(self, messages: Sequence[Message]) -> Letter:
+        """Lay messages out; what the last letter showed is overwritten."""
+        places: dict[int, Slot] = {}
+        size = 0
+        tensors = {id(tensor): tensor for message in messages for tensor in message.tensors.values()}
+        for key, tensor in tensors.items():
+            places[key] = Slot(size, tensor.dtype, tuple(tensor.shape))
             size += -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
         segment = self._room(size)
-        if slots != self._slots:
-            self._present = {}
-        for name, tensor in message.tensors.items():
-            if self._present.get(name) is not tensor:
-                slots[name].view(segment).copy_(tensor)
-        self._slots, self._present = slots, dict(message.tensors)
-        return Letter(segment.name, slots, dict(message.values))
+        for key, tensor in tensors.items():
+            if self._present.get(places[key]) is not tensor:
+                places[key].view(segment).copy_(tensor)
+        self._present = {places[key]: tensor for key, tensor in tensors.items()}
+        return Letter(
+            segment.name,
+            tuple({name: places[id(tensor)] for name, tensor in message.tensors.items()} for message in messages),
+            tuple(dict(message.values) for message in messages),
+        )
 
     def _room(self, size: int) -> SharedMemory:
         if self._segment is None or self._segment.size < size:
@@ -73,7 +78,7 @@ class Outbox:
         if self._segment is not None:
             self._segment.unlink()
             _close(self._segment)
-            self._segment, self._slots, self._present = None, {}, {}
+            self._segment, self._present = None, {}
 
 
 class Inbox:
@@ -82,13 +87,16 @@ class Inbox:
     def __init__(self) -> None:
         self._segment: SharedMemory | None = None
 
-    def read(self, letter: Letter) -> Message:
-        """Show a message in place: valid until the sender puts the next one."""
+    def read(self, letter: Letter) -> list[Message]:
+        """Show the messages in place: valid until the sender puts the next ones."""
         if self._segment is None or self._segment.name != letter.segment:
             self.close()
             self._segment = SharedMemory(letter.segment)
         segment = self._segment
-        return Message({name: slot.view(segment) for name, slot in letter.slots.items()}, letter.values)
+        return [
+            Message({name: slot.view(segment) for name, slot in slots.items()}, values)
+            for slots, values in zip(letter.slots, letter.values, strict=True)
+        ]
 
     def close(self, unlink: bool = False) -> None:
         """Let go of the segment; `unlink` frees it too, in the place of a sender that died."""

@@ -10,11 +10,13 @@ import signal
 import sys
 import traceback
 import types
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import count
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Literal
 
 import torch
@@ -25,10 +27,12 @@ from xfed.data.dataset import Dataset
 from xfed.engines.mailbox import Inbox, Letter, Outbox
 from xfed.errors import ClientError, InputError
 from xfed.evaluation.accuracy import Evaluation
-from xfed.federation.host import Host, Task, Trained
+from xfed.federation.host import Host, Task, Trained, named
 from xfed.protocol.message import Message
+from xfed.training.allocator import keep_freed_memory
 
 Kind = Literal["train", "evaluate"]
+Tasks = Sequence[Task]
 HostBuilder = Callable[[Dataset], Host]
 DEATHS_PER_TASK = 3
 
@@ -38,29 +42,41 @@ def work(build: HostBuilder, dataset: Dataset, connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     threadpool_limits(1)
+    keep_freed_memory()
     inbox, outbox = Inbox(), Outbox()
     host: Host | None = None
     try:
         while True:
-            kind, task, letter = connection.recv()
+            kind, tasks, letter = connection.recv()
             try:
                 host = host or build(dataset)
-                task = replace(task, message=inbox.read(letter))
+                tasks = [replace(task, message=m) for task, m in zip(tasks, inbox.read(letter), strict=True)]
                 if kind == "evaluate":
-                    connection.send(host.evaluate(task))
+                    connection.send(host.evaluate(tasks))
                 else:
-                    trained = host.train(task)
-                    connection.send((outbox.put(trained.upload), replace(trained, upload=Message())))
+                    trained = host.train(*tasks)
+                    connection.send((outbox.put([trained.upload]), replace(trained, upload=Message())))
             except InputError as error:
                 connection.send(error)
             except Exception:
-                text = f"{kind} of client {task.client} in round {task.round} failed:\n{traceback.format_exc()}"
-                connection.send(ClientError(text))
+                connection.send(ClientError(f"{kind} of {named(tasks)} failed:\n{traceback.format_exc()}"))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass
     finally:
         outbox.close()
         inbox.close()
+
+
+def _context() -> SpawnContext | ForkServerContext:
+    """Fork workers off a server that has imported everything once; where there is none, start them from scratch.
+
+    Imports take seconds and 100 MB of each worker; a fork is there at once, also in the place of one that died.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "xfed.running"])
+    return context
 
 
 @contextmanager
@@ -85,30 +101,31 @@ class _Worker:
     doing: int | None = None
 
     def __post_init__(self) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = _context()
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=work, args=(self.build, self.dataset, theirs), daemon=True)
         with _without_main():
             self.process.start()
         theirs.close()
 
-    def give(self, number: int, kind: Kind, task: Task) -> None:
-        """Hand a task over; that a worker has died shows when its answer is taken."""
+    def give(self, number: int, kind: Kind, tasks: Tasks) -> None:
+        """Hand tasks over; that a worker has died shows when its answer is taken."""
         self.doing = number
         with suppress(BrokenPipeError, ConnectionResetError):
-            self.connection.send((kind, replace(task, message=Message()), self.outbox.put(task.message)))
+            letter = self.outbox.put([task.message for task in tasks])
+            self.connection.send((kind, [replace(task, message=Message()) for task in tasks], letter))
 
-    def take(self) -> Trained | Evaluation:
+    def take(self) -> Trained | list[Evaluation]:
         """Receive a result; raises what the worker raised, or EOFError when it died."""
         answer = self.connection.recv()
         self.doing = None
         if isinstance(answer, Exception):
             raise answer
-        if isinstance(answer, Evaluation):
+        if isinstance(answer, list):
             return answer
         letter: Letter
         letter, trained = answer
-        seen = self.inbox.read(letter)
+        [seen] = self.inbox.read(letter)
         upload = Message({name: tensor.clone() for name, tensor in seen.tensors.items()}, seen.values)
         result: Trained = replace(trained, upload=upload)
         return result
@@ -129,25 +146,24 @@ class _Worker:
 
 
 class ProcessEngine:
-    """Deals tasks out to worker processes. Workers start at the first task and stay."""
+    """Deals tasks out to worker processes, one for each builder. They start at the first task and stay."""
 
-    def __init__(self, build: HostBuilder, dataset: Dataset, workers: int) -> None:
-        self._build = build
+    def __init__(self, builders: Sequence[HostBuilder], dataset: Dataset) -> None:
+        self._builders = builders
         self._dataset = dataset.shared()
-        self._count = workers
         self._workers: list[_Worker] = []
 
-    def train(self, tasks: Sequence[Task]) -> Iterator[Trained]:
+    def train(self, tasks: Iterable[Task]) -> Iterator[Trained]:
         """Train clients."""
-        for result in self._results("train", tasks):
+        for result in self._results("train", ((task,) for task in tasks)):
             assert isinstance(result, Trained)
             yield result
 
-    def evaluate(self, tasks: Sequence[Task]) -> Iterator[Evaluation]:
+    def evaluate(self, groups: Iterable[Sequence[Task]]) -> Iterator[Evaluation]:
         """Evaluate clients."""
-        for result in self._results("evaluate", tasks):
-            assert isinstance(result, Evaluation)
-            yield result
+        for result in self._results("evaluate", groups):
+            assert isinstance(result, list)
+            yield from result
 
     def close(self) -> None:
         """End all workers."""
@@ -155,38 +171,46 @@ class ProcessEngine:
             worker.close()
         self._workers = []
 
-    def _results(self, kind: Kind, tasks: Sequence[Task]) -> Iterator[Trained | Evaluation]:
-        while len(self._workers) < self._count:
-            self._workers.append(_Worker(self._build, self._dataset))
-        waiting = deque(range(len(tasks)))
-        ready: dict[int, Trained | Evaluation] = {}
-        deaths = [0] * len(tasks)
-        for number in range(len(tasks)):
-            while number not in ready:
+    def _results(self, kind: Kind, jobs: Iterable[Tasks]) -> Iterator[Trained | list[Evaluation]]:
+        """Deal jobs out one by one, each taken only when a worker is free for it; results in the order of the jobs."""
+        if not self._workers:
+            self._workers = [_Worker(build, self._dataset) for build in self._builders]
+        numbered = enumerate(jobs)
+        again: deque[tuple[int, Tasks]] = deque()
+        under_way: dict[int, Tasks] = {}
+        ready: dict[int, Trained | list[Evaluation]] = {}
+        deaths: Counter[int] = Counter()
+        for awaited in count():
+            while awaited not in ready:
                 for worker in self._workers:
-                    if worker.doing is None and waiting:
-                        chosen = waiting.popleft()
-                        worker.give(chosen, kind, tasks[chosen])
+                    job = (again.popleft() if again else next(numbered, None)) if worker.doing is None else None
+                    if job is not None:
+                        under_way[job[0]] = job[1]
+                        worker.give(job[0], kind, job[1])
                 busy = {worker.connection: worker for worker in self._workers if worker.doing is not None}
+                if not busy:
+                    return
                 for connection in wait(list(busy)):
                     worker = busy[connection]  # type: ignore[index]
                     doing = worker.doing
                     assert doing is not None
+                    tasks = under_way.pop(doing)
                     try:
                         ready[doing] = worker.take()
                     except (EOFError, ConnectionResetError):
                         deaths[doing] += 1
-                        self._replace(worker, tasks[doing], deaths[doing])
-                        waiting.appendleft(doing)
-            yield ready.pop(number)
+                        self._replace(worker, tasks, deaths[doing])
+                        again.append((doing, tasks))
+            yield ready.pop(awaited)
 
-    def _replace(self, worker: _Worker, task: Task, deaths: int) -> None:
+    def _replace(self, worker: _Worker, tasks: Tasks, deaths: int) -> None:
         """Put a new worker in the place of one that died, unless the task keeps killing them."""
         worker.close(died=True)
         if deaths >= DEATHS_PER_TASK:
             self._workers.remove(worker)
+            self.close()
             raise ClientError(
-                f"the worker on client {task.client} in round {task.round} died {deaths} times "
+                f"the worker on {named(tasks)} died {deaths} times "
                 f"(exit code {worker.process.exitcode}); out of memory? try fewer --workers"
             )
-        self._workers[self._workers.index(worker)] = _Worker(self._build, self._dataset)
+        self._workers[self._workers.index(worker)] = _Worker(worker.build, self._dataset)

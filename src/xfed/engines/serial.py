@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from xfed.errors import ClientError, InputError
 from xfed.evaluation.accuracy import Evaluation
-from xfed.federation.host import Host, Task, Trained
+from xfed.federation.host import Host, Task, Trained, named
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class SerialEngine:
 
     host: Host
 
-    def train(self, tasks: Sequence[Task]) -> Iterator[Trained]:
+    def train(self, tasks: Iterable[Task]) -> Iterator[Trained]:
         """Train clients one after another."""
         for task in tasks:
             try:
@@ -24,15 +24,17 @@ class SerialEngine:
             except InputError:
                 raise
             except Exception as error:
-                raise ClientError(f"training client {task.client} in round {task.round} failed: {error!r}") from error
+                raise ClientError(f"training {named([task])} failed: {error!r}") from error
 
-    def evaluate(self, tasks: Sequence[Task]) -> Iterator[Evaluation]:
-        """Evaluate clients one after another."""
-        for task in tasks:
+    def evaluate(self, groups: Iterable[Sequence[Task]]) -> Iterator[Evaluation]:
+        """Evaluate clients one group after another."""
+        for group in groups:
             try:
-                yield self.host.evaluate(task)
+                yield from self.host.evaluate(group)
+            except InputError:
+                raise
             except Exception as error:
-                raise ClientError(f"evaluating client {task.client} in round {task.round} failed: {error!r}") from error
+                raise ClientError(f"evaluating {named(group)} failed: {error!r}") from error
 
     def close(self) -> None:
         """Nothing to let go of."""

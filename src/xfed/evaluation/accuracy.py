@@ -1,8 +1,8 @@
-"""How well each exit of one client's model answers on that client's own test samples."""
+"""How well each exit of a client's model answers on that client's own samples."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,33 +10,91 @@ from torch import Tensor
 
 from xfed.data.dataset import Dataset
 from xfed.data.partition import Partition
-from xfed.protocol.client import Client
+from xfed.data.views import View
+from xfed.evaluation.traces import ExitTrace
+from xfed.models.layout import ModelState
+from xfed.models.parts import Parts
+from xfed.protocol.client import Client, Personal
+
+TRUNK = {part.key for part in Parts.BACKBONE | Parts.STATISTICS}
+"""What clients must have in common to be evaluated in one pass."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Right answers per exit on one client's test samples."""
+    """What every exit answered on one client's test samples, and on its calibration samples where asked for."""
 
     client: int
-    samples: int
-    correct: tuple[int, ...]
+    test: ExitTrace
+    calibration: ExitTrace | None
+    alone: bool
+    """Evaluated in passes of its own: the numbers depend on nobody else."""
+
+    @property
+    def samples(self) -> int:
+        """Number of test samples."""
+        return len(self.test.labels)
+
+    @property
+    def correct(self) -> tuple[int, ...]:
+        """Right answers per exit on the test samples."""
+        return tuple((self.test.own.prediction == self.test.labels[:, None]).sum(0).tolist())
 
 
-def evaluate(client: Client, *sources: Mapping[str, Tensor]) -> Evaluation:
-    """Run the client's model over its test view and count right answers at every exit."""
-    view = client.data.test
-    exits = range(client.exits)
-    outputs = client.trainer.outputs(client.model(*sources), view, exits)
-    labels = view.labels()
-    correct = tuple(int((outputs.logits[j].argmax(1).cpu() == labels).sum()) for j in exits)
-    return Evaluation(client.id, len(view), correct)
+def evaluate(members: Iterable[tuple[Client, Personal]], calibration: bool) -> dict[int, Evaluation]:
+    """Evaluate clients: those on what all share in one pass, each with its own exits; the others one by one.
+
+    Members are taken one by one, so of whole personal models only one is in memory.
+    """
+    together: list[tuple[Client, Mapping[str, Tensor]]] = []
+    found: list[Evaluation] = []
+    for client, personal in members:
+        member = (client, {**personal.shared, **personal.own})
+        if TRUNK & personal.own.keys():
+            found += _evaluate([member], calibration, alone=True)
+        else:
+            together.append(member)
+    if together:
+        found += _evaluate(together, calibration, alone=False)
+    return {evaluation.client: evaluation for evaluation in found}
+
+
+def _evaluate(
+    members: Sequence[tuple[Client, Mapping[str, Tensor]]], calibration: bool, alone: bool
+) -> Iterator[Evaluation]:
+    clients = [client for client, _ in members]
+    model = clients[0].model(members[0][1])
+    exits = [client.complete(parts, Parts.EXITS) for client, parts in members]
+    test = _traces(clients, [client.data.test for client in clients], model, exits)
+    aside: Sequence[ExitTrace | None] = [None] * len(members)
+    if calibration:
+        aside = _traces(clients, [client.data.calibration for client in clients], model, exits)
+    for client, tested, calibrated in zip(clients, test, aside, strict=True):
+        yield Evaluation(client.id, tested, calibrated, alone)
+
+
+def _traces(
+    clients: Sequence[Client], views: Sequence[View], model: ModelState, exits: Sequence[Mapping[str, Tensor]]
+) -> list[ExitTrace]:
+    logits = clients[0].trainer.outputs_together(model, list(zip(views, exits, strict=True)))
+    return [
+        ExitTrace.of(
+            client.id,
+            view.indices.cpu().numpy(),
+            view.labels().numpy(),
+            [found[j].cpu().numpy() for j in sorted(found)],
+        )
+        for client, view, found in zip(clients, views, logits, strict=True)
+    ]
 
 
 def majority_baseline(dataset: Dataset, partition: Partition) -> tuple[float, float]:
     """Score the trivial answer: each client's most frequent training class, on its test samples (mean, std)."""
-    labels = dataset.labels.cpu().numpy()
+    labels, classes = dataset.labels.cpu().numpy(), len(dataset.classes)
     scores = []
-    for split in partition.splits:
-        frequent = np.bincount(labels[np.concatenate([split.train, split.calibration])]).argmax()
-        scores.append(float((labels[split.test] == frequent).mean()))
-    return float(np.mean(scores)), float(np.std(scores))
+    for some in partition.blocks():
+        frequent = some.class_counts(labels, classes, ("train", "calibration")).argmax(axis=1)
+        tested = some.class_counts(labels, classes, ("test",))
+        scores.append(tested[np.arange(len(some)), frequent] / tested.sum(axis=1))
+    together = np.concatenate(scores)
+    return float(together.mean()), float(together.std())

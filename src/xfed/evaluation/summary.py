@@ -17,36 +17,53 @@ LAST_ROUNDS = 5
 
 @dataclass(frozen=True)
 class RoundAccuracy:
-    """One evaluated round: accuracies as clients × exits, each in [0, 1], and who had trained by then."""
+    """One evaluated round: accuracies as clients × exits, each in [0, 1], and who had trained by then.
+
+    Where only a sample of the clients was evaluated, each row stands for as many clients as its weight says.
+    """
 
     round: int
     accuracies: NDArray[np.float64]
     trained: NDArray[np.bool_]
+    weights: NDArray[np.float64]
 
     @property
     def mean(self) -> float:
         """Averaged accuracy: mean over clients of the mean over exits."""
-        return float(self.accuracies.mean(axis=1).mean())
+        return float(np.average(self.accuracies.mean(axis=1), weights=self.weights))
 
     @property
     def std(self) -> float:
         """Population standard deviation over clients of the mean over exits."""
-        return float(self.accuracies.mean(axis=1).std())
+        return float(self._std(self.accuracies.mean(axis=1)))
 
     @property
     def exits(self) -> list[float]:
         """Mean over clients, for each exit."""
-        return [float(value) for value in self.accuracies.mean(axis=0)]
+        return [float(value) for value in np.average(self.accuracies, axis=0, weights=self.weights)]
 
     @property
     def exit_stds(self) -> list[float]:
         """Population standard deviation over clients, for each exit."""
-        return [float(value) for value in self.accuracies.std(axis=0)]
+        return [float(value) for value in self._std(self.accuracies)]
+
+    def _std(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        squares = (values - np.average(values, axis=0, weights=self.weights)) ** 2
+        return np.sqrt(np.average(squares, axis=0, weights=self.weights))
 
     def only(self, trained: bool) -> RoundAccuracy | None:
         """Restrict to clients that have (not) trained so far; nothing when there are none."""
         rows = self.trained == trained
-        return RoundAccuracy(self.round, self.accuracies[rows], self.trained[rows]) if rows.any() else None
+        if not rows.any():
+            return None
+        return RoundAccuracy(self.round, self.accuracies[rows], self.trained[rows], self.weights[rows])
+
+
+def weights_of(trained: NDArray[np.bool_], trained_in_all: int, population: int) -> NDArray[np.float64]:
+    """Tell how many clients each evaluated one stands for: trained ones for trained ones, the others for the others."""
+    in_all = {True: trained_in_all, False: population - trained_in_all}
+    evaluated = {kind: int((trained == kind).sum()) for kind in (True, False)}
+    return np.array([in_all[kind] / evaluated[kind] for kind in trained.tolist()])
 
 
 @dataclass(frozen=True)

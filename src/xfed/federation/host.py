@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -36,6 +36,12 @@ class Task:
     save_to: Path | None = None
 
 
+def named(tasks: Sequence[Task]) -> str:
+    """Name the clients of some tasks, for people."""
+    clients = [str(task.client) for task in tasks]
+    return f"client{'s' * (len(tasks) > 1)} {', '.join(clients)} in round {tasks[0].round}"
+
+
 @dataclass(frozen=True)
 class Trained:
     """What comes back from training: the upload, and what the work cost (telemetry, not a message)."""
@@ -49,11 +55,11 @@ class Trained:
 class Engine(Protocol):
     """Where clients run. Results come back in the order of the tasks, whoever finished first."""
 
-    def train(self, tasks: Sequence[Task]) -> Iterator[Trained]:
+    def train(self, tasks: Iterable[Task]) -> Iterator[Trained]:
         """Train clients."""
 
-    def evaluate(self, tasks: Sequence[Task]) -> Iterator[Evaluation]:
-        """Evaluate clients."""
+    def evaluate(self, groups: Iterable[Sequence[Task]]) -> Iterator[Evaluation]:
+        """Evaluate clients, those of a group in one place. Groups are taken as they are needed."""
 
     def close(self) -> None:
         """Let go of workers."""
@@ -80,7 +86,7 @@ class Host:
         return Client(
             id=task.client,
             round=task.round,
-            data=ClientData.of(self.dataset, self.partition.splits[task.client]),
+            data=ClientData.of(self.dataset, self.partition[task.client]),
             state=self.states.read(task.client, task.state_version),
             initial=initial,
             trainer=trainer,
@@ -110,13 +116,20 @@ class Host:
             self.states.write(client.id, task.round, client.state)
         return Trained(upload, client.meter.loss, client.meter.macs, bool(client.state))
 
-    def evaluate(self, task: Task) -> Evaluation:
-        """Evaluate the client's personal model on its test samples; save the model where asked to."""
+    def evaluate(self, tasks: Sequence[Task]) -> list[Evaluation]:
+        """Evaluate clients' personal models on their test samples.
+
+        Where models are saved (at the very end), the calibration samples are evaluated too.
+        """
+        found = evaluate(map(self._personal, tasks), calibration=tasks[0].save_to is not None)
+        return [found[task.client] for task in tasks]
+
+    def _personal(self, task: Task) -> tuple[Client, Personal]:
         client = self.client(task)
         personal = self.algorithm.personal(client, task.message)
         if task.save_to is not None:
             self._save(task.save_to, client.id, personal)
-        return evaluate(client, personal.shared, personal.own)
+        return client, personal
 
     def _save(self, folder: Path, client: int, personal: Personal) -> None:
         """Save named tensors: what clients share once, by its digest, and each client's own beside it."""
@@ -125,7 +138,12 @@ class Host:
         name = f"shared-{_digest(shared)}.safetensors" if shared else ""
         if shared and not (folder / name).exists():
             write_tensors(folder / name, shared)
-        write_tensors(folder / f"client-{client:06d}.safetensors", layout.named(personal.own), {"shared": name})
+        write_tensors(client_model(folder, client), layout.named(personal.own), {"shared": name})
+
+
+def client_model(folder: Path, client: int) -> Path:
+    """Name the file of a client's final model."""
+    return folder / f"client-{client:06d}.safetensors"
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:

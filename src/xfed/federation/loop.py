@@ -4,49 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from xfed.evaluation.accuracy import Evaluation
-from xfed.evaluation.summary import LAST_ROUNDS, RoundAccuracy
+from xfed.evaluation.summary import RoundAccuracy
 from xfed.federation.checkpoint import Checkpoint
 from xfed.federation.host import Engine, Task
+from xfed.federation.plan import Plan
 from xfed.federation.run_directory import RoundRecord, RunDirectory
 from xfed.federation.store import ClientStore
 from xfed.models.layout import ModelState
 from xfed.protocol.algorithm import Algorithm
-from xfed.protocol.cohort import Cohort, draw_cohort
+from xfed.protocol.cohort import Cohort
 from xfed.protocol.message import Message
 from xfed.protocol.server import Server
-
-EVALUATED_TOGETHER = 100  # clients whose messages are made at once
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How many rounds, with whom, evaluated and saved when."""
-
-    rounds: int
-    cohort_size: int
-    eval_every: int
-    checkpoint_every: int
-    sizes: Sequence[int]
-    """Training samples per client."""
-    seed: int
-
-    def cohort(self, round: int) -> Cohort:
-        """Draw a round's cohort, largest client first: dealt out in that order, no worker idles at the end."""
-        drawn = draw_cohort(self.seed, round, self.rounds, len(self.sizes), self.cohort_size)
-        ordered = sorted(drawn.clients, key=lambda client: (-self.sizes[client], client))
-        return Cohort(round, self.rounds, tuple(ordered))
-
-    def evaluates(self, round: int) -> bool:
-        """Tell whether a round ends with an evaluation: at the cadence, and in the last five."""
-        return round % self.eval_every == 0 or round > self.rounds - LAST_ROUNDS
-
-    def saves(self, round: int) -> bool:
-        """Tell whether a round ends with a checkpoint."""
-        return round % self.checkpoint_every == 0 or round == self.rounds
 
 
 class Watcher(Protocol):
@@ -68,6 +40,8 @@ class Federation:
     plan: Plan
     directory: RunDirectory
     watchers: Sequence[Watcher] = ()
+    _known: dict[int, tuple[int, Evaluation]] = field(default_factory=dict, init=False)
+    """Evaluations that depend on a client's state alone, with its version."""
 
     def run(self) -> None:
         """Run all rounds that are left."""
@@ -82,7 +56,8 @@ class Federation:
             seen.update(self.plan.cohort(round).clients)
             accuracy = None
             if self.plan.evaluates(round):
-                accuracy = self.directory.write_evaluation(round, list(self._evaluate(round)), seen)
+                found = self._evaluate(round)
+                accuracy = self.directory.write_evaluation(round, found, seen, len(self.plan.sizes))
             ended = time.perf_counter()
             records.append(replace(record, train_seconds=trained - started, evaluation_seconds=ended - trained))
             if self.plan.saves(round):
@@ -121,12 +96,25 @@ class Federation:
         save_to = self.directory.models if round == self.plan.rounds else None
         return Task(client, round, message, self.states.versions.get(client), save_to)
 
-    def _evaluate(self, round: int) -> Iterator[Evaluation]:
-        population = range(len(self.plan.sizes))
-        for start in range(0, len(population), EVALUATED_TOGETHER):
-            clients = population[start : start + EVALUATED_TOGETHER]
-            messages = self.algorithm.deliver(self.server, clients)
-            yield from self.engine.evaluate([self._task(c, round, messages[c]) for c in clients])
+    def _evaluate(self, round: int) -> list[Evaluation]:
+        """Evaluate clients; one whose model is its own and has not changed since is not evaluated again."""
+        final = round == self.plan.rounds
+        versions = self.states.versions
+        current = {} if final else {c: known for c, known in self._known.items() if known[0] == versions[c]}
+
+        def groups() -> Iterator[list[Task]]:
+            for group in self.plan.groups:
+                rest = [client for client in group if client not in current]
+                if rest:
+                    messages = self.algorithm.deliver(self.server, rest)
+                    needed.update(client for client in rest if messages[client].tensors)
+                    yield [self._task(client, round, messages[client]) for client in rest]
+
+        needed: set[int] = set()
+        found = {evaluation.client: evaluation for evaluation in self.engine.evaluate(groups())}
+        lasting = (c for c, e in found.items() if e.alone and c not in needed and c in versions)
+        self._known = current | {c: (versions[c], found[c]) for c in lasting}
+        return [found[c] if c in found else current[c][1] for c in self.plan.evaluated]
 
     def _save(self) -> None:
         checkpoints = self.directory.checkpoints
@@ -134,9 +122,9 @@ class Federation:
         tensors = {"model.parameters": model.parameters, "model.statistics": model.statistics}
         tensors |= {f"method.{name}": tensor for name, tensor in self.server.tensors.items()}
         checkpoints.write(Checkpoint(self.server.round, tensors, self.states.versions, self.kept.versions))
-        indexes = [checkpoints.index(round) for round in checkpoints.rounds()]
-        self.states.collect(index["client_versions"] for index in indexes)
-        self.kept.collect(index["kept_versions"] for index in indexes)
+        rounds = checkpoints.rounds()
+        self.states.collect(rounds)
+        self.kept.collect(rounds)
 
 
 def restore(server: Server, checkpoint: Checkpoint) -> None:

@@ -12,9 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from xfed.data.partition import Partition
 from xfed.errors import InputError
 from xfed.evaluation.accuracy import Evaluation
-from xfed.evaluation.summary import RoundAccuracy
+from xfed.evaluation.summary import RoundAccuracy, weights_of
+from xfed.evaluation.traces import ExitTrace, TraceOf, trace_path
 from xfed.federation.checkpoint import Checkpoints
 from xfed.files import whole, write_json, write_text
 
@@ -43,7 +45,7 @@ class RunDirectory:
         self.server_states = root / "state" / "server"
         self.models = root / "models"
         self.plugins = root / "plugins"
-        self.partition = root / "partition.json"
+        self.partition = root / "partition.safetensors"
         self._settings = root / "settings.yaml"
         self._environment = root / "environment.json"
         self._rounds = root / "rounds.parquet"
@@ -66,11 +68,15 @@ class RunDirectory:
                 f"'xfed resume {self.root}'"
             )
 
-    def create(self, settings: str, environment: dict[str, Any], partition: dict[str, Any]) -> None:
-        """Start a new run; settings are written last, so a folder that has them is complete."""
+    def create(self, settings: str, environment: dict[str, Any], partition: Partition) -> Partition:
+        """Start a new run, and give the partition as it lies there for all processes to map.
+
+        Settings are written last, so a folder that has them is complete.
+        """
         write_json(self._environment, environment)
-        write_text(self.partition, json.dumps(partition) + "\n")
+        saved = partition.save(self.partition)
         write_text(self._settings, settings)
+        return saved
 
     def settings(self) -> str:
         """Read the resolved settings (YAML)."""
@@ -92,8 +98,12 @@ class RunDirectory:
             return []
         return [RoundRecord(**row) for row in pq.read_table(self._rounds).to_pylist()]
 
-    def write_evaluation(self, round: int, evaluations: Sequence[Evaluation], trained: set[int]) -> RoundAccuracy:
-        """Write one evaluated round: a row per client and exit (exits counted from 1)."""
+    def write_evaluation(
+        self, round: int, evaluations: Sequence[Evaluation], trained: set[int], population: int
+    ) -> RoundAccuracy:
+        """Write one evaluated round: a row per client and exit (exits counted from 1), and the exits' traces."""
+        has_trained = np.array([e.client in trained for e in evaluations])
+        weights = weights_of(has_trained, len(trained), population)
         rows = [
             {
                 "round": round,
@@ -102,15 +112,23 @@ class RunDirectory:
                 "samples": e.samples,
                 "correct": correct,
                 "accuracy": correct / e.samples,
-                "trained": e.client in trained,
+                "trained": bool(has_trained[number]),
+                "weight": weights[number],
             }
-            for e in evaluations
+            for number, e in enumerate(evaluations)
             for index, correct in enumerate(e.correct)
         ]
         table = pa.Table.from_pylist(rows)
         with whole(self._metrics / f"round-{round:06d}.parquet") as temporary:
             pq.write_table(table, temporary)
+        self._write_trace("test", round, [e.test for e in evaluations])
+        self._write_trace("calibration", round, [e.calibration for e in evaluations])
         return _round_accuracy(table)
+
+    def _write_trace(self, of: TraceOf, round: int, traces: Sequence[ExitTrace | None]) -> None:
+        present = [trace for trace in traces if trace]
+        if present:
+            ExitTrace.concatenate(present).write(trace_path(self.root, of, round))
 
     def evaluations(self, until: int | None = None) -> list[RoundAccuracy]:
         """Read the evaluated rounds, in order."""
@@ -139,4 +157,5 @@ def _round_accuracy(table: pa.Table) -> RoundAccuracy:
         round=int(table["round"][0].as_py()),
         accuracies=table["accuracy"].to_numpy().reshape(-1, exits),
         trained=table["trained"].to_numpy(zero_copy_only=False).reshape(-1, exits)[:, 0],
+        weights=table["weight"].to_numpy().reshape(-1, exits)[:, 0],
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -23,6 +23,11 @@ def hidden(state: StageState) -> Tensor:
     return state if isinstance(state, Tensor) else state[0]
 
 
+def rows(state: StageState, chosen: slice | Tensor) -> StageState:
+    """Give some samples of a batch's state."""
+    return state[chosen] if isinstance(state, Tensor) else tuple(part[chosen] for part in state)
+
+
 class ExitOutputs(NamedTuple):
     """What the active exits see and say: pooled features and logits, by exit index."""
 
@@ -38,8 +43,13 @@ class Exit(nn.Module):
         self.linear = nn.Linear(width, classes)
 
     def pool(self, state: StageState) -> Tensor:
-        """Average batch × channels × positions over all positions: batch × channels."""
-        return hidden(state).flatten(2).mean(2)
+        """Average batch × channels × positions over all positions: batch × channels.
+
+        With gradients, a sum and a division: the same bits, but the gradient is divided before it is spread over the
+        positions, not after.
+        """
+        values = hidden(state).flatten(2)
+        return values.sum(2) / values.shape[2] if torch.is_grad_enabled() else values.mean(2)
 
     def forward(self, state: StageState) -> tuple[Tensor, Tensor]:
         """Give features and logits."""
@@ -76,16 +86,21 @@ class EarlyExitNetwork(nn.Module):
 
     def forward(self, inputs: Tensor, active: Collection[int] | None = None) -> ExitOutputs:
         """Run the stages up to the deepest active exit; exits that are not active cost nothing."""
-        wanted = range(len(self.exits)) if active is None else active
+        wanted = sorted(range(len(self.exits)) if active is None else active)
         features, logits = {}, {}
+        for index, state in zip(wanted, self.states(inputs, wanted), strict=True):
+            features[index], logits[index] = self.exits[index](state)
+        return ExitOutputs(features, logits)
+
+    def states(self, inputs: Tensor, active: Sequence[int] | None = None) -> Iterator[StageState]:
+        """Give what each active exit answers from, in order, running each stage when it is needed."""
         state: StageState = inputs
         stage = 0
-        for index in sorted(wanted):
+        for index in range(len(self.exits)) if active is None else active:
             while stage <= self.places[index]:
                 state = self.stage(stage, state)
                 stage += 1
-            features[index], logits[index] = self.exits[index](state)
-        return ExitOutputs(features, logits)
+            yield state
 
 
 class ModelSource(Component):

@@ -72,6 +72,12 @@ class Client:
             self.trainer.layout.unpack(model, source)
         return model
 
+    def complete(self, source: Mapping[str, Tensor], parts: Parts) -> dict[str, Tensor]:
+        """Give named parts from a source, and from the common initial model where it lacks them."""
+        layout = self.trainer.layout
+        initial = {p.key: p for p in parts if layout.count(p)}
+        return {key: source[key] if key in source else layout.gather(self.initial, p) for key, p in initial.items()}
+
     def phase(self, objective: Objective, exits: Collection[int] | None = None, parts: Parts = Parts.MODEL) -> Phase:
         """Describe a phase with the round's common settings."""
         common = self.schedule

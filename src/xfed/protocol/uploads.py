@@ -70,12 +70,12 @@ class Uploads:
                 raise ValueError(f"upload of client {client} holds {name!r}, which the method never declared")
 
     def _sum(self, client: int, name: str, tensor: Tensor, weight: int) -> None:
-        wide = tensor.double()
         if self._holders is None:
             if name not in self._sums:
-                self._sums[name] = torch.zeros_like(wide)
-            self._sums[name].add_(wide, alpha=weight)
+                self._sums[name] = torch.zeros_like(tensor, dtype=torch.float64)
+            self._sums[name].add_(tensor, alpha=weight)
             return
+        wide = tensor.double()
         if name not in self._sums:
             for table in (self._sums, self._held):
                 table[name] = torch.zeros(self._holders.sizes[name], dtype=torch.float64)

@@ -41,6 +41,9 @@ class Row:
     server_state: float
     seconds: float
     untrained: float
+    """Clients that never took part, of those evaluated."""
+    trained_alone: float
+    untrained_alone: float | None
 
 
 def collect(runs: Sequence[Run]) -> list[Row]:
@@ -73,6 +76,8 @@ def _row(method: str, runs: Sequence[Run]) -> Row:
         server_state=_mean(server for _, server in states),
         seconds=seconds / len(runs),
         untrained=_mean(float((~s.last.trained).sum()) for s in summaries),
+        trained_alone=_mean(only.mean for s in summaries if (only := s.last.only(trained=True))),
+        untrained_alone=_mean_or_none([only.mean if (only := s.last.only(trained=False)) else None for s in summaries]),
     )
 
 
@@ -98,13 +103,16 @@ def cells(rows: Sequence[Row], runs: Sequence[Run]) -> tuple[list[str], list[lis
     """Lay out header and cells; the last line is the trivial answer, for comparison."""
     several = any(row.seeds > 1 for row in rows)
     exits = max(len(row.exits) for row in rows)
-    header = ["method", "last", *(["± seeds"] if several else []), "last5", "best"]
+    apart = any(row.untrained_alone is not None for row in rows)
+    header = ["method", "last", *(["± seeds"] if several else []), *(["trained", "never"] if apart else [])]
+    header += ["last5", "best"]
     header += [f"exit {j + 1}" for j in range(exits)] + ["down", "up", "GMAC", "client", "server", "time"]
     body = []
     for row in rows:
         line = [row.method, f"{100 * row.last:.2f} ± {100 * row.std:.2f}"]
         line += [f"± {100 * row.seed_std:.2f}"] if several else []
-        line += ["–" if value is None else f"{100 * value:.2f}" for value in (row.last5, row.best)]
+        groups = (row.trained_alone, row.untrained_alone) if apart else ()
+        line += ["–" if value is None else f"{100 * value:.2f}" for value in (*groups, row.last5, row.best)]
         line += [f"{100 * value:.2f}" for value in row.exits] + [""] * (exits - len(row.exits))
         line += [_size(row.bytes_down), _size(row.bytes_up), f"{row.macs / 1e9:.2f}"]
         line += [_size(row.client_state), _size(row.server_state), f"{row.seconds:.1f} s"]
@@ -127,7 +135,10 @@ def notes(rows: Sequence[Row], runs: Sequence[Run]) -> str:
     )
     unseen = max(row.untrained for row in rows)
     if unseen:
-        text += f"Up to {unseen:g} clients never took part and are evaluated as initialised. "
+        text += f"Up to {unseen:g} evaluated clients never took part; trained, never: `last` of those that did or not. "
+    evaluated = max(len(run.summary().last.trained) for run in runs)
+    if evaluated < e.clients:
+        text += f"Evaluated: a sample of {evaluated:,} clients, each counting for the clients it stands for. "
     return text + CAPTION
 
 

@@ -63,7 +63,7 @@ class CachedTeacher:
 
     def __call__(self, batch: Batch) -> Tensor:
         """Look the batch's samples up."""
-        return self.logits[batch.positions.to(self.logits.device)]
+        return self.logits[batch.positions]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ numbers as arguments and give new ones back; nothing is remembered between calls
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -17,12 +17,12 @@ from torch.optim.sgd import sgd
 from xfed.data.views import View
 from xfed.models.costs import Costs, measure
 from xfed.models.layout import Layout, ModelState
-from xfed.models.network import EarlyExitNetwork, ExitOutputs
+from xfed.models.network import EarlyExitNetwork, ExitOutputs, rows
 from xfed.models.parts import Parts
 from xfed.randomness import Purpose, derive
 from xfed.training.objectives import Batch, Objective
 
-EVALUATION_BATCH = 256  # fixed, so that bits never depend on who evaluates
+EVALUATION_BATCH = 128  # fixed, so that bits never depend on who evaluates
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,7 @@ class Trainer:
         velocities: list[Tensor | None] = [None] * len(trained)
         losses = torch.zeros((), dtype=torch.float64, device=self.device)
         for _ in range(phase.epochs):
-            for positions in view.shuffled(self.batch_size, generator):
-                inputs, labels = view.batch(positions)
+            for positions, inputs, labels in view.shuffled(self.batch_size, generator):
                 features, logits = network(inputs, exits)
                 loss = phase.objective(Batch(inputs, labels, positions, features, logits, network))
                 self._step(phase, trained, torch.autograd.grad(loss, trained, allow_unused=True), velocities)
@@ -168,15 +167,40 @@ class Trainer:
         self._load(model)
         network = self.network.eval()
         pieces = []
-        for positions in view.in_order(EVALUATION_BATCH):
-            inputs = view.batch(positions)[0]
+        for _, inputs, _ in view.in_order(EVALUATION_BATCH):
             if meter is not None:
-                meter.macs += self._costs(inputs).forward(exits) * len(positions)
+                meter.macs += self._costs(inputs).forward(exits) * len(inputs)
             pieces.append(network(inputs, exits))
         return ExitOutputs(
             {j: torch.cat([piece.features[j] for piece in pieces]) for j in exits},
             {j: torch.cat([piece.logits[j] for piece in pieces]) for j in exits},
         )
+
+    @torch.no_grad()
+    def outputs_together(
+        self, model: ModelState, members: Sequence[tuple[View, Mapping[str, Tensor]]]
+    ) -> list[dict[int, Tensor]]:
+        """Give the logits of every exit for several views in one pass over the backbone, each view with its own exits.
+
+        `model` is any member's: all share its backbone and statistics. Views are of one data set.
+        """
+        self._load(model)
+        network = self.network.eval()
+        together = View(members[0][0].dataset, torch.cat([view.indices for view, _ in members]))
+        member_of = torch.repeat_interleave(torch.tensor([len(view) for view, _ in members]))
+        pieces: list[dict[int, list[Tensor]]] = [{j: [] for j in range(len(network.exits))} for _ in members]
+        batches = together.in_order(EVALUATION_BATCH)
+        for members_of, (_, inputs, _) in zip(member_of.split(EVALUATION_BATCH), batches, strict=True):
+            states = list(network.states(inputs))
+            owners, counts = members_of.unique_consecutive(return_counts=True)
+            start = 0
+            for owner, count in zip(owners.tolist(), counts.tolist(), strict=True):
+                self.layout.unpack(self._resident, members[owner][1])
+                for j, state in enumerate(states):
+                    pieces[owner][j].append(network.exits[j](rows(state, slice(start, start + count)))[1])
+                start += count
+        nothing = torch.zeros(0, len(together.dataset.classes), device=self.device)
+        return [{j: torch.cat(found) if found else nothing for j, found in piece.items()} for piece in pieces]
 
     def _costs(self, inputs: Tensor) -> Costs:
         """Give the cost of one of these inputs: shorter text costs less."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from xfed.federation.loop import Plan
+from xfed.federation.plan import Plan
 
-PLAN = Plan(rounds=30, cohort_size=3, eval_every=10, checkpoint_every=7, sizes=[5, 9, 9, 1, 7, 3], seed=1)
+PLAN = Plan(
+    rounds=30, cohort_size=3, eval_every=10, checkpoint_every=7, sizes=[5, 9, 9, 1, 7, 3], test_sizes=[1] * 6, seed=1
+)
 
 
 def test_cohorts_are_distinct_clients_largest_first_and_a_function_of_seed_and_round() -> None:
