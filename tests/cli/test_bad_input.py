@@ -56,7 +56,7 @@ def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pyt
         (["run", "--engine", "ray"], ["engine", "'ray'", "processes", "serial"]),
         (["run", "--device", "quantum"], ["device", "'quantum'"]),
         (["run", "--calibration", "1"], ["calibration", "less than 1"]),
-        (["run", "--clients", "900"], ["900 clients", "at least 4", "alpha 0.3"]),
+        (["run", "--clients", "900"], ["900 clients", "at least 4", "overlapping"]),
         (["run", "--convnet.padding", "0"], ["padding 0", "8 × 8", "convnet.padding=1"]),
         (["run", "nothing.yaml"], ["'nothing.yaml'"]),
         (["run", "--plugin", "nothing.py"], ["nothing.py'", "does not exist"]),

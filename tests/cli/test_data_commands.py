@@ -50,6 +50,20 @@ def test_partition_is_shown_saved_drawn_and_usable(capsys: pytest.CaptureFixture
     assert execute(run.split()) == 0
 
 
+def test_clients_that_share_samples(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "data partition --partition-by overlapping --clients 3000 --samples-per-client 20 --save"
+    for name in ("p.json", "p.safetensors"):
+        assert execute([*command.split(), name]) == 0
+        assert "3000 clients of digits: 1,797 of 1,797 samples, shared between clients; per client 20 to 20" in (
+            capsys.readouterr().out
+        )
+    run = "run --sample 0.001 --eval-clients 3 --rounds 1 --epochs 1 --engine serial --convnet.width 4"
+    for name in ("p.json", "p.safetensors"):
+        assert execute([*run.split(), "--partition", name, "--out", f"of-{name}"]) == 0
+    kept = [Path(f"of-{name}/partition.safetensors").read_bytes() for name in ("p.json", "p.safetensors")]
+    assert kept[0] == kept[1] == Path("p.safetensors").read_bytes()
+
+
 def test_describe_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["models", "describe", "convnet", "--set", "convnet.width=4"]) == 0
     shown = capsys.readouterr().out

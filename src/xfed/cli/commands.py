@@ -11,8 +11,11 @@ from rich.console import Console
 from rich.table import Table
 
 from xfed.cli.data import data_commands
+from xfed.cli.deployment import deployment_commands
+from xfed.cli.inference import inference_commands
 from xfed.cli.models import DESCRIBE
 from xfed.cli.options import PanelCommand, experiment_options, gather, glance, setting_lines
+from xfed.cli.serving import serving_commands
 from xfed.comparison import compare, plan_comparison
 from xfed.components import Component
 from xfed.data.dataset import datasets
@@ -96,6 +99,8 @@ def build(arguments: Sequence[str]) -> click.Group:
         )
     )
     group.add_command(data_commands(arguments))
+    for command in (*inference_commands(), *deployment_commands(), *serving_commands()):
+        group.add_command(command)
     for name, components in (("methods", methods), ("datasets", datasets), ("models", models)):
         group.add_command(_listing(name, list(components)))
     return group
@@ -152,14 +157,6 @@ def _show_run(shown: Run) -> None:
         console.print("no evaluation with a checkpoint yet")
         return
     show(collect([shown]), [shown])
-    last = shown.summary().last
-    unseen = last.only(trained=False)
-    if unseen is not None:
-        seen = last.only(trained=True)
-        apart = f"{seen.mean:.2%}" if seen else "none"
-        console.print(
-            f"clients that have trained: {apart}; the {len(unseen.trained)} that never have: {unseen.mean:.2%}"
-        )
     macs = shown.environment()["network"]["exit_macs"]
     console.print("MACs per input, leaving at exit: " + ", ".join(f"{j + 1}: {m:,}" for j, m in enumerate(macs)))
 

@@ -151,3 +151,22 @@ def gather(file_values: Mapping[str, Any], assignments: Sequence[str]) -> dict[s
             if given not in (None, ()):
                 values[parameter.key] = given
     return values
+
+
+def parse_clients(text: str, population: int) -> list[int]:
+    """Read `0-9,12` or `all`."""
+    if text == "all":
+        return list(range(population))
+    chosen: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        try:
+            numbers = range(int(first), int(last if dash else first) + 1)
+        except ValueError:
+            numbers = range(0)
+        if not numbers or numbers[0] < 0:
+            raise InputError(f"--clients is {text!r}; allowed: numbers and ranges such as 0-9,12, or all")
+        if numbers[-1] >= population:
+            raise InputError(f"--clients is {text!r}, but the run has clients 0 to {population - 1}")
+        chosen.update(numbers)
+    return sorted(chosen)

@@ -1,0 +1,39 @@
+"""What a policy comes to on a trace: accuracy, cost, which exits answer, how often the full model says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from xfed.evaluation.traces import ExitTrace
+from xfed_runtime.policy import Policy, simulate
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A policy on some samples. Costs are means per sample, `shares` says how many samples leave at each exit."""
+
+    samples: int
+    accuracy: float
+    full_accuracy: float
+    disagreement: float
+    cost: float
+    shares: tuple[float, ...]
+
+
+def outcome(policy: Policy, trace: ExitTrace, costs: Sequence[float]) -> Outcome:
+    """Simulate a policy on a trace; the full model is the last exit's answer."""
+    signals = trace.signals(policy.answer)
+    taken = simulate(policy, signals)
+    answers = signals.prediction[np.arange(len(trace)), taken]
+    full = signals.prediction[:, -1]
+    return Outcome(
+        samples=len(trace),
+        accuracy=float((answers == trace.labels).mean()),
+        full_accuracy=float((full == trace.labels).mean()),
+        disagreement=float((answers != full).mean()),
+        cost=float(np.asarray(costs)[taken].mean()),
+        shares=tuple((np.bincount(taken, minlength=trace.exits) / len(trace)).tolist()),
+    )
