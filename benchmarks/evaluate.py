@@ -31,6 +31,7 @@ from xfed.models.parts import Parts
 from xfed.protocol.client import Client, Personal
 from xfed.protocol.message import Message
 from xfed.running import build_host
+from xfed.training.allocator import keep_freed_memory
 
 CLEAR = 1e-5
 
@@ -117,6 +118,7 @@ def main() -> int:
     parser.add_argument("--repetitions", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    keep_freed_memory()  # as in a worker
     with threadpool_limits(1):
         found = [compare(options.clients, samples, options.width, options.repetitions) for samples in (150, 10)]
     factors = " and ".join(f"{factor:.2f}" for factor, _ in found)

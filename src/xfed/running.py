@@ -261,7 +261,7 @@ def _carry_out(
     checkpoint = None
     if directory.checkpoints.rounds():
         checkpoint = directory.checkpoints.read(from_round)
-    initial = trainer.snapshot().to(torch.device("cpu"))
+    initial = trainer.resident.to(torch.device("cpu"))
     states = ClientStore(directory.client_states, checkpoint.client_versions if checkpoint else None)
     kept = ClientStore(directory.server_states, checkpoint.kept_versions if checkpoint else None)
     subnetworks = Subnetworks(trainer.network, trainer.layout)

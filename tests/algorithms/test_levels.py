@@ -71,7 +71,7 @@ def test_every_entry_is_averaged_over_its_holders() -> None:
     uploads.add(0, Message({"backbone": torch.tensor([1.0])}, {"samples": 1}))
     uploads.add(1, Message({"backbone": torch.tensor([5.0, 7.0])}, {"samples": 3}))
     # (1 · 1 + 3 · 5) / 4 = 4; 7 from its only holder; the third as it was
-    assert uploads.averages({"backbone": torch.tensor([9.0, 9.0, 9.0])})["backbone"].tolist() == [4.0, 7.0, 9.0]
+    assert uploads.averages(lambda: {"backbone": torch.tensor([9.0, 9.0, 9.0])})["backbone"].tolist() == [4.0, 7.0, 9.0]
     assert uploads.held("backbone").tolist() == [4.0, 3.0, 0.0]
 
 

@@ -12,9 +12,8 @@ ROUND = 2
 
 
 def die() -> None:
-    """Kill the main process: from a worker, that is its parent."""
-    main = os.getppid() if os.environ.get("XFED_TEST_MAIN") != str(os.getpid()) else os.getpid()
-    os.kill(main, signal.SIGKILL)
+    """Kill the main process, and this one if it is a worker."""
+    os.kill(int(os.environ["XFED_TEST_MAIN"]), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -42,3 +42,18 @@ def test_memory_is_taken_from_the_system_once() -> None:
 def test_a_library_without_the_setting_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocator.ctypes, "CDLL", lambda name: object())
     assert not allocator.keep_freed_memory()
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has this setting")
+def test_kept_memory_can_be_handed_back() -> None:
+    program = """
+assert keep_freed_memory()
+held = lambda: int(open("/proc/self/statm").read().split()[1]) * 4096
+b"x" * 2**26
+kept = held()
+return_freed_memory()
+print(kept - held())
+"""
+    source = inspect.getsource(allocator)
+    answer = subprocess.run([sys.executable, "-c", source + program], capture_output=True, text=True)
+    assert int(answer.stdout) > 2**25, answer.stderr

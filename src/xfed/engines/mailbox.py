@@ -67,6 +67,10 @@ class Outbox:
             tuple(dict(message.values) for message in messages),
         )
 
+    def forget(self) -> None:
+        """Hold on to no tensor: what was put will not be put again."""
+        self._present = {}
+
     def _room(self, size: int) -> SharedMemory:
         if self._segment is None or self._segment.size < size:
             self.close()

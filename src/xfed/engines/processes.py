@@ -29,7 +29,7 @@ from xfed.errors import ClientError, InputError
 from xfed.evaluation.accuracy import Evaluation
 from xfed.federation.host import Host, Task, Trained, named
 from xfed.protocol.message import Message
-from xfed.training.allocator import keep_freed_memory
+from xfed.training.allocator import keep_freed_memory, return_freed_memory
 
 Kind = Literal["train", "evaluate"]
 Tasks = Sequence[Task]
@@ -51,20 +51,27 @@ def work(build: HostBuilder, dataset: Dataset, connection: Connection) -> None:
             try:
                 host = host or build(dataset)
                 tasks = [replace(task, message=m) for task, m in zip(tasks, inbox.read(letter), strict=True)]
-                if kind == "evaluate":
-                    connection.send(host.evaluate(tasks))
-                else:
-                    trained = host.train(*tasks)
-                    connection.send((outbox.put([trained.upload]), replace(trained, upload=Message())))
+                connection.send(_answer(host, kind, tasks, outbox))
             except InputError as error:
                 connection.send(error)
             except Exception:
                 connection.send(ClientError(f"{kind} of {named(tasks)} failed:\n{traceback.format_exc()}"))
+            return_freed_memory()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass
     finally:
         outbox.close()
         inbox.close()
+
+
+def _answer(host: Host, kind: Kind, tasks: Tasks, outbox: Outbox) -> list[Evaluation] | tuple[Letter, Trained]:
+    """Do the work; an upload then lies in shared memory and nowhere else."""
+    if kind == "evaluate":
+        return host.evaluate(tasks)
+    trained = host.train(*tasks)
+    letter = outbox.put([trained.upload])
+    outbox.forget()
+    return letter, replace(trained, upload=Message())
 
 
 def _context() -> SpawnContext | ForkServerContext:

@@ -136,7 +136,7 @@ class Algorithm(Component):
 
     def aggregate(self, server: Server, uploads: Uploads) -> None:
         """Take a round's uploads into the server's state."""
-        server.layout.unpack(server.model, uploads.averages(server.pack(self.averaged)))
+        server.layout.unpack(server.model, uploads.averages(lambda: server.pack(self.averaged)))
 
     def personal(self, client: Client, received: Message) -> Personal:
         """Give the client's model for evaluation and export."""

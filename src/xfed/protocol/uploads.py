@@ -83,17 +83,18 @@ class Uploads:
         self._sums[name].index_add_(0, places, wide, alpha=weight)
         self._held[name].index_add_(0, places, torch.ones_like(wide), alpha=weight)
 
-    def averages(self, current: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+    def averages(self, current: Callable[[], Mapping[str, Tensor]]) -> dict[str, Tensor]:
         """Give Σ p_i w_i per averaged part, p_i = n_i / Σ n_j over this round's clients that hold an entry.
 
-        Entries that nobody held keep their `current` value.
+        Entries that nobody held keep their `current` value, which is asked for only where that can happen.
         """
         if self._holders is None:
             total = sum(self.weights)
-            return {name: (sums / total).float() for name, sums in self._sums.items()}
-        assert current is not None
+            averages = {name: torch.empty_like(sums, dtype=torch.float32) for name, sums in self._sums.items()}
+            return {name: torch.div(self._sums[name], total, out=average) for name, average in averages.items()}
+        kept = current()
         return {
-            name: torch.where(self._held[name] > 0, (sums / self._held[name]).float(), current[name])
+            name: torch.where(self._held[name] > 0, (sums / self._held[name]).float(), kept[name])
             for name, sums in self._sums.items()
         }
 

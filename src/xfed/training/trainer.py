@@ -209,6 +209,11 @@ class Trainer:
             self._costs_by_shape[shape] = measure(self.network, inputs[:1])
         return self._costs_by_shape[shape]
 
+    @property
+    def resident(self) -> ModelState:
+        """Look at the resident numbers in place; as long as nothing has run, the initial ones."""
+        return self._resident
+
     def snapshot(self) -> ModelState:
         """Copy the resident numbers; right after construction, the initial ones."""
         return self._resident.clone()
