@@ -146,8 +146,10 @@ def _comparable_traces(runs: Sequence[Run], clients: Sequence[int]) -> list[Exit
     traces = []
     for run in runs:
         path = latest_trace(run.path, "test")
-        if not run.finished or path is None:
+        if not run.finished:
             raise InputError(f"run {str(run.path)!r} is not finished; 'xfed resume {run.path}' continues it")
+        if path is None:
+            raise InputError(f"run {str(run.path)!r} has no exit traces in its folder 'traces'; train it again")
         traces.append(ExitTrace.read(path))
         if run.environment()["data_sha256"] != runs[0].environment()["data_sha256"]:
             raise InputError(f"runs {str(runs[0].path)!r} and {str(run.path)!r} are on different data")
