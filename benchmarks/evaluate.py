@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
+from xfed.assembly import build_host
 from xfed.data.dataset import Dataset
 from xfed.data.partition import Partition, Split
 from xfed.evaluation.accuracy import Evaluation, evaluate
@@ -30,7 +31,6 @@ from xfed.federation.plan import Plan
 from xfed.models.parts import Parts
 from xfed.protocol.client import Client, Personal
 from xfed.protocol.message import Message
-from xfed.running import build_host
 from xfed.training.allocator import keep_freed_memory
 
 CLEAR = 1e-5

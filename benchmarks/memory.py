@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from xfed import Experiment, running
+from xfed import Experiment, assembly, running
 from xfed.models.layout import Layout
 from xfed.models.parts import Parts
 
@@ -90,7 +90,7 @@ def peak(command: list[str]) -> tuple[list[int], int]:
 
 def usual_way(experiment: Experiment) -> int:
     """Compute the bytes of a model and momentum for every client."""
-    network = running.build_network(experiment, (3, 32, 32), 100)
+    network = assembly.build_network(experiment, (3, 32, 32), 100)
     layout = Layout.of(network)
     return experiment.clients * 4 * (2 * layout.count(Parts.MODEL) + layout.count(Parts.STATISTICS))
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from benchmarks import bare
 from benchmarks.plain import plain_round
-from xfed import Experiment, running
+from xfed import Experiment, assembly, running
 from xfed.federation.store import ClientStore
 from xfed.models.layout import Layout, ModelState
 from xfed.models.parts import Parts
@@ -145,7 +145,7 @@ def race(method: str, options: argparse.Namespace, folder: Path) -> tuple[float,
     experiment = experiment_of(method, options, folder / method)
     data = experiment.dataset_source().load()
     partition = running.partition_of(experiment, data)
-    trainer = running.build_trainer(experiment, data)
+    trainer = assembly.build_trainer(experiment, data)
     initial = arrays_of(trainer.layout, trainer.snapshot())
     opponent = {"fedavg": bare.FedAvg, "xfed": bare.XFed}[method](initial)
     cores = bare.Cores(options.workers, data.inputs, data.labels, options.width)

@@ -13,7 +13,8 @@ from xfed_runtime.inputs import ImageInputs, InputsError
 from xfed_runtime.measuring import measure
 from xfed_runtime.policy import Policy, PolicyError
 from xfed_runtime.runtime import LARGEST_BATCH, Expectation, Predictions, Runtime
-from xfed_runtime.sessions import Answers, in_graph_words
+from xfed_runtime.sessions import in_graph_words
+from xfed_runtime.walking import Answers
 
 
 class TwoExits:

@@ -1,14 +1,12 @@
-"""From a description to an assembled federation, a run on disk, and back from there."""
+"""Carrying a run out, on disk from its first moment, and coming back to it."""
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,30 +14,26 @@ import safetensors
 import torch
 import yaml
 from threadpoolctl import threadpool_limits
+from torch import Tensor
 
+from xfed.assembly import build_engine, build_network, build_trainer, partition_of, refuse_what_workers_cannot_import
 from xfed.data.dataset import Dataset
 from xfed.data.partition import Partition
 from xfed.data.partition_file import read_partition
-from xfed.data.partitioning import make_partition
-from xfed.engines.processes import ProcessEngine
-from xfed.engines.serial import SerialEngine
 from xfed.environment import describe_environment
 from xfed.errors import InputError, unknown
 from xfed.evaluation.summary import RoundAccuracy, Summary, summarise
 from xfed.experiment import ELSEWHERE, Experiment, code_version
-from xfed.federation.host import Engine, Host, client_model
+from xfed.federation.host import client_model
 from xfed.federation.loop import Federation, Watcher, restore
 from xfed.federation.plan import Plan
 from xfed.federation.progress import ProgressBar
 from xfed.federation.run_directory import RoundRecord, RunDirectory
 from xfed.federation.store import ClientStore
 from xfed.files import read_tensors
-from xfed.models.costs import measure
-from xfed.models.layout import Layout
-from xfed.models.network import EarlyExitNetwork, seeded
+from xfed.models.network import EarlyExitNetwork
 from xfed.models.subnetwork import Subnetworks
 from xfed.protocol.server import Server
-from xfed.randomness import Purpose, derive
 from xfed.training.trainer import Trainer
 
 
@@ -67,6 +61,19 @@ class Run:
     def finished(self) -> bool:
         """Tell whether all rounds are done."""
         return self.directory.finished
+
+    def require_finished(self) -> None:
+        """Refuse a run that is not done yet."""
+        if not self.finished:
+            raise InputError(f"run {str(self.path)!r} is not finished; 'xfed resume {self.path}' continues it")
+
+    def dataset(self) -> Dataset:
+        """Load the data, and make sure that it is what the run was started with."""
+        dataset = self.experiment.dataset_source().load()
+        if dataset.checksum() != self.environment()["data_sha256"]:
+            name = self.experiment.dataset
+            raise InputError(f"data set {name!r} is not the one that run {str(self.path)!r} was started with")
+        return dataset
 
     def environment(self) -> dict[str, Any]:
         """Give versions, checksums, the majority-class baseline and the network's costs."""
@@ -96,20 +103,32 @@ class Run:
 
     def model(self, client: int) -> EarlyExitNetwork:
         """Load a client's final personal network, ready to answer."""
+        tensors = self.own_tensors(client)
+        shared = self.shared_file(client)
+        if shared:
+            tensors |= read_tensors(self.directory.models / shared)
+        network = build_network(self.experiment, *self._shape())
+        network.load_state_dict(tensors, strict=False)
+        return network.eval()
+
+    def own_tensors(self, client: int) -> dict[str, Tensor]:
+        """Read what of the final model is the client's own, by `state_dict` name."""
+        return read_tensors(self._client_model(client))
+
+    def shared_file(self, client: int) -> str:
+        """Name the file with what the client's final model shares with others; empty where it shares nothing."""
+        with safetensors.safe_open(self._client_model(client), framework="pt") as file:
+            name: str = file.metadata()["shared"]
+            return name
+
+    def _client_model(self, client: int) -> Path:
         path = client_model(self.directory.models, client)
         if not path.is_file():
             raise InputError(
                 f"run {str(self.path)!r} has no final model of client {client}; "
                 "it has those of the clients that were evaluated at its end"
             )
-        tensors = read_tensors(path)
-        with safetensors.safe_open(path, framework="pt") as file:
-            shared = file.metadata()["shared"]
-        if shared:
-            tensors |= read_tensors(self.directory.models / shared)
-        network = build_network(self.experiment, *self._shape())
-        network.load_state_dict(tensors, strict=False)
-        return network.eval()
+        return path
 
     def _shape(self) -> tuple[tuple[int, ...], int]:
         network = self.environment()["network"]
@@ -128,7 +147,7 @@ def run(experiment: Experiment, progress: bool = True) -> Run:
     """Carry out an experiment in a new run directory."""
     directory = RunDirectory(experiment.out or new_run_path(experiment))
     directory.refuse_existing()
-    _refuse_what_workers_cannot_import(experiment)
+    refuse_what_workers_cannot_import(experiment)
     dataset = experiment.dataset_source().load()
     partition = partition_of(experiment, dataset)
     experiment = experiment.model_copy(update={"clients": len(partition)})
@@ -154,10 +173,8 @@ def resume(path: Path, progress: bool = True, from_round: int | None = None, **e
     if opened.finished:
         return opened
     changed = Experiment.from_mapping({**opened.experiment.model_dump(), **elsewhere})
-    dataset = changed.dataset_source().load()
+    dataset = opened.dataset()
     noted = opened.environment()
-    if dataset.checksum() != noted["data_sha256"]:
-        raise InputError(f"data set {changed.dataset!r} is not the one that run {str(path)!r} was started with")
     if code_version() != noted["code_version"]:
         raise InputError(
             f"run {str(path)!r} was started by another version of the code ({noted['xfed']}, {noted['code_version']}); "
@@ -166,87 +183,6 @@ def resume(path: Path, progress: bool = True, from_round: int | None = None, **e
     partition = read_partition(opened.directory.partition, len(dataset))
     trainer = build_trainer(changed, dataset)
     return _carry_out(Run(opened.directory, changed), dataset, partition, trainer, progress, from_round)
-
-
-def partition_of(experiment: Experiment, dataset: Dataset) -> Partition:
-    """Deal the samples out; a partition file and natural clients bring their own number of clients."""
-    partition = make_partition(dataset, experiment.partition_plan())
-    if "clients" in experiment.model_fields_set and experiment.clients != len(partition):
-        path = experiment.partition
-        whose = f"data set {dataset.name!r}" if path is None else f"partition file {str(path)!r}"
-        raise InputError(
-            f"{whose} has {len(partition)} clients, but clients is {experiment.clients}; "
-            "leave clients out or make them agree"
-        )
-    return partition
-
-
-def build_network(experiment: Experiment, input_shape: tuple[int, ...], classes: int) -> EarlyExitNetwork:
-    """Build the network that server and clients start from."""
-    weights = derive(experiment.seed, Purpose.INITIAL_WEIGHTS)
-    return seeded(experiment.model_source(), input_shape, classes, experiment.exits, weights)
-
-
-def build_trainer(experiment: Experiment, dataset: Dataset) -> Trainer:
-    """Build the resident network and the loops over it."""
-    network = build_network(experiment, dataset.input_shape, len(dataset.classes))
-    try:
-        costs = measure(network, dataset.example())
-    except IndexError:
-        raise InputError(
-            f"data set {dataset.name!r} has token ids up to {int(dataset.inputs.max())}, which model "
-            f"{experiment.model!r} does not know; set {experiment.model}.vocabulary higher"
-        ) from None
-    return Trainer(network, Layout.of(network), costs, torch.device(experiment.device), experiment.batch_size)
-
-
-def build_host(experiment: Experiment, states: Path, partition: Partition, dataset: Dataset) -> Host:
-    """Build what client work needs, in whatever process it happens."""
-    experiment.load_plugins()
-    trainer = build_trainer(experiment, dataset)
-    return Host(
-        algorithm=experiment.algorithm(),
-        trainer=trainer,
-        initial=trainer.snapshot().to(torch.device("cpu")),
-        dataset=dataset.to(trainer.device),
-        partition=partition,
-        schedule=experiment.schedule(),
-        states=ClientStore(states),
-        seed=experiment.seed,
-    )
-
-
-def build_engine(experiment: Experiment, states: Path, partition: Partition, dataset: Dataset) -> Engine:
-    """Build where clients run."""
-    if experiment.engine == "serial":
-        return SerialEngine(build_host(experiment, states, partition, dataset))
-    builders = [
-        partial(build_host, experiment.model_copy(update={"device": device}), states, partition)
-        for device in worker_devices(experiment)
-    ]
-    return ProcessEngine(builders, dataset)
-
-
-def worker_devices(experiment: Experiment) -> list[str]:
-    """Give each worker's device: one worker per core; with `cuda`, one per GPU; with any other device, one on it."""
-    device = torch.device(experiment.device)
-    if device.type == "cpu":
-        return [experiment.device] * (experiment.workers or os.cpu_count() or 1)
-    if device.type == "cuda" and device.index is None:
-        count = torch.cuda.device_count()
-        return [f"cuda:{number % count}" for number in range(experiment.workers or count)]
-    return [experiment.device] * (experiment.workers or 1)
-
-
-def _refuse_what_workers_cannot_import(experiment: Experiment) -> None:
-    if experiment.engine == "serial":
-        return
-    for part in (experiment.algorithm(), experiment.dataset_source(), experiment.model_source()):
-        if type(part).__module__ == "__main__":
-            raise InputError(
-                f"{part.name!r} is defined in the running script, which worker processes do not import; "
-                "put it into a file and give that as plugin, or use engine 'serial'"
-            )
 
 
 def _carry_out(

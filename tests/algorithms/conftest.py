@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import xfed.assembly
 import xfed.running
 from xfed.evaluation.accuracy import Evaluation
 from xfed.federation.host import Host, Task, Trained
@@ -50,7 +51,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> list[ByteEngine]:
     made: list[ByteEngine] = []
 
     def build(experiment: Any, states: Path, partition: Any, dataset: Any) -> ByteEngine:
-        made.append(ByteEngine(xfed.running.build_host(experiment, states, partition, dataset)))
+        made.append(ByteEngine(xfed.assembly.build_host(experiment, states, partition, dataset)))
         return made[-1]
 
     monkeypatch.setattr(xfed.running, "build_engine", build)

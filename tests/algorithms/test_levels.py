@@ -11,13 +11,13 @@ from tests.algorithms.conftest import ByteEngine
 from tests.conftest import tiny
 from tests.runs import contents, differences
 from xfed import InputError, Run
+from xfed.assembly import build_trainer
 from xfed.models.layout import Layout
 from xfed.models.network import models, seeded
 from xfed.models.parts import Parts
 from xfed.models.subnetwork import Level, Subnetworks
 from xfed.protocol.message import Message
 from xfed.protocol.uploads import Holders, Uploads
-from xfed.running import build_trainer
 
 # Three 3 × 3 convolutions of width 4 on grey 8 × 8 digits, exits of 10 classes. ScaleFL keeps ⌊0.7 · 4⌋ = 2, ⌊0.75 · 4⌋
 # = 3 and 4 channels; numbers and MACs below are weights and biases, and positions × weights, of what each level has.

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 import xfed.algorithms.xfed as xfed_method
-import xfed.running
+import xfed.assembly
 import xfed.training.distillation as distillation
 from tests.algorithms.conftest import ByteEngine
 from tests.runs import contents, final_models, spy
@@ -58,7 +58,7 @@ def test_fedavg_with_one_client_is_plain_sgd(
     run = train("fedavg", method="fedavg", clients=1, sample=1.0, rounds=3, epochs=2, lr_decay=0.9)
     experiment, host = run.experiment, engines[0].host
     torch.set_num_threads(1)
-    network = xfed.running.build_network(experiment, (1, 8, 8), 10)
+    network = xfed.assembly.build_network(experiment, (1, 8, 8), 10)
     Layout.of(network).bind(network, torch.device("cpu"))  # the same addresses within a vector, hence the same kernels
     train_indices = torch.from_numpy(host.partition[0].train)
     for round in (1, 2, 3):

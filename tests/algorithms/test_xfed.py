@@ -13,6 +13,7 @@ from tests.conftest import tiny
 from tests.runs import Memory, contents, differences
 from xfed import Run, run
 from xfed.algorithms.xfed import XFed
+from xfed.assembly import build_trainer
 from xfed.components import BaseSettings
 from xfed.data.partition import open_partition
 from xfed.federation.plan import Plan
@@ -22,7 +23,6 @@ from xfed.models.subnetwork import Subnetworks
 from xfed.protocol.cohort import Cohort
 from xfed.protocol.message import Message
 from xfed.protocol.server import Server
-from xfed.running import build_trainer
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ import torch
 from tests.conftest import tiny
 from tests.runs import differences, spy
 from xfed import InputError, Run
+from xfed.assembly import worker_devices
 from xfed.engines import mailbox
 from xfed.engines.mailbox import Inbox, Outbox
 from xfed.errors import ClientError
 from xfed.protocol.message import Message
-from xfed.running import worker_devices
 
 UNRULY = '''
 import os, signal

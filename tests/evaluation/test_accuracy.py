@@ -13,13 +13,13 @@ import torch
 from tests.conftest import tiny
 from tests.runs import differences
 from xfed import Run, run
+from xfed.assembly import partition_of
 from xfed.data.views import ClientData
 from xfed.evaluation.summary import weights_of
 from xfed.evaluation.traces import ExitTrace, trace_path
 from xfed.federation.host import Host
 from xfed.federation.loop import Federation
 from xfed.federation.plan import CLIENTS_TOGETHER, SAMPLES_TOGETHER, Plan
-from xfed.running import partition_of
 
 
 def logits_one_by_one(trained: Run, client: int, part: str) -> list[np.ndarray]:

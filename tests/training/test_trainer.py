@@ -11,12 +11,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.conftest import tiny
 from tests.models.builders import small
+from xfed.assembly import build_trainer, partition_of
 from xfed.data.dataset import Dataset
 from xfed.data.views import ClientData, View
 from xfed.models.costs import measure
 from xfed.models.layout import Layout, ModelState
 from xfed.models.parts import Parts
-from xfed.running import build_trainer, partition_of
 from xfed.training.objectives import Batch, JointExits, Objective
 from xfed.training.trainer import Meter, Phase, Stream, Trainer
 

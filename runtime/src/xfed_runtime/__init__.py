@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from xfed_runtime.policy import Policy, PolicyError
     from xfed_runtime.runtime import Predictions, Runtime
 
+FORMATS = ("onnx-stages", "onnx-if")
+"""Forms that a network can have in a bundle: a graph per stage, or one graph with nested `If`s."""
+
 __all__ = [
+    "FORMATS",
     "Bundle",
     "BundleError",
     "Device",

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from xfed_runtime.device import Device
 from xfed_runtime.inputs import Inputs, InputsError
 from xfed_runtime.policy import Policy
-from xfed_runtime.sessions import Answers, Engine
+from xfed_runtime.sessions import Engine
+from xfed_runtime.walking import Answers
 
 LARGEST_BATCH = 256
 

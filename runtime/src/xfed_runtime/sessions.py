@@ -12,10 +12,8 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from xfed_runtime.answers import Answering, signals
 from xfed_runtime.policy import SIGNALS, Policy, PolicyError
-
-Array = NDArray[Any]
+from xfed_runtime.walking import Answers, Array, walk
 
 
 @dataclass(frozen=True)
@@ -34,16 +32,6 @@ class SessionSettings:
     optimised: bool = True
     profiles: Path | None = None
     """Folder for profiles of what ran."""
-
-
-@dataclass(frozen=True)
-class Answers:
-    """What a batch came to, in its order: `logits` are the own ones of the exit taken, `ms` since the batch began."""
-
-    logits: NDArray[np.float32]
-    probabilities: NDArray[np.float32]
-    exits: NDArray[np.int64]
-    ms: NDArray[np.float64]
 
 
 class Engine(Protocol):
@@ -89,46 +77,22 @@ class StageEngine:
         self._names = [[value.name for value in session.get_inputs()] for session, _ in self._opened]
         self.exits = len(graphs)
 
-    def step(self, exit_index: int, state: Sequence[Array]) -> tuple[list[Array], Array]:
+    def step(self, exit_index: int, state: list[Array]) -> tuple[list[Array], Array]:
         """Run one graph: from the state before it to the next one and its exit's logits."""
         *after, logits = self._opened[exit_index][0].run(None, dict(zip(self._names[exit_index], state, strict=True)))
         return after, logits
 
     def run(self, inputs: Array, policy: Policy, latencies: Sequence[float] | None, started: float) -> Answers:
         """Answer a batch."""
-        decider, answering = policy.start(self.exits, latencies), Answering(policy.answer)
-        where = np.arange(len(inputs))
-        pieces: list[tuple[Array, Array, Array, Array, Array]] = []
-        state: list[Array] = [inputs]
-        for exit_index in range(self.exits):
-            state, logits = self.step(exit_index, state)
-            probabilities = answering.add(logits)
-            elapsed = 1000 * (time.perf_counter() - started)
-            leaves = decider.leaves(exit_index, signals(probabilities), elapsed)
-            left = where[leaves]
-            pieces.append(
-                (
-                    left,
-                    logits[leaves],
-                    probabilities[leaves],
-                    np.full(len(left), exit_index),
-                    np.full(len(left), elapsed),
-                )
-            )
-            if leaves.all():
-                break
-            if leaves.any():
-                stay = ~leaves
-                where, state = where[stay], [part[stay] for part in state]
-                decider.keep(stay)
-                answering.keep(stay)
-        order, *columns = (np.concatenate(column) for column in zip(*pieces, strict=True))
-        back = np.argsort(order)
-        return Answers(*(column[back] for column in columns))
+        return walk([inputs], len(inputs), self.exits, self.step, _rows, policy, latencies, started)
 
     def profiles(self) -> list[Path]:
         """End profiling; give the files, one for each graph."""
         return [Path(session.end_profiling()) for session, _ in self._opened]
+
+
+def _rows(state: list[Array], chosen: NDArray[np.int64]) -> list[Array]:
+    return [part[chosen] for part in state]
 
 
 class IfEngine:

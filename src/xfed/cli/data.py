@@ -11,12 +11,12 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from xfed.assembly import partition_of
 from xfed.cli.options import DATA_DIR, PanelCommand, experiment_options, gather, glance
 from xfed.data.catalogue import Status, check, fetch, list_status, status
 from xfed.data.picture import draw_partition
 from xfed.experiment import Experiment
 from xfed.files import write_json
-from xfed.running import partition_of
 
 OF_A_METHOD = (
     "method", "model", "exits", "sample", "rounds", "epochs", "batch_size", "lr", "lr_decay", "momentum",

@@ -13,8 +13,8 @@ from rich.table import Table
 from xfed.cli.options import parse_clients
 from xfed.errors import InputError
 from xfed.running import open_run
+from xfed_runtime import FORMATS
 
-FORMATS = ("onnx-stages", "onnx-if")
 BUNDLE = click.Argument(["path"], type=Path, metavar="BUNDLE")
 
 

@@ -9,11 +9,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from xfed.assembly import build_network
 from xfed.cli.options import DATA_DIR, gather
 from xfed.experiment import Experiment
 from xfed.models.describe import describe
 from xfed.report.tables import print_whole
-from xfed.running import build_network
 
 
 def _describe(name: str, assignments: Sequence[str], **chosen: Any) -> None:

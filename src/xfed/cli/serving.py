@@ -7,8 +7,9 @@ from pathlib import Path
 
 import click
 
-from xfed.cli.deployment import BUNDLE, FORMATS
+from xfed.cli.deployment import BUNDLE
 from xfed.errors import InputError
+from xfed_runtime import FORMATS
 
 
 def serving_commands() -> list[click.Command]:

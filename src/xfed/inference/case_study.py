@@ -62,7 +62,7 @@ class Measured:
 def case_study(early: Run, static: Sequence[Run], setup: Setup) -> Iterator[Measured]:
     """Measure client by client: the early-exit run under a threshold, the others from their last exit alone."""
     traces = _comparable_traces([early, *static], setup.clients)
-    dataset = early.experiment.dataset_source().load()
+    dataset = early.dataset()
     for client in setup.clients:
         trace = traces[0].of_client(client)
         chosen = slice(setup.samples)
@@ -145,9 +145,8 @@ def _comparable_traces(runs: Sequence[Run], clients: Sequence[int]) -> list[Exit
     """Read test traces, and make sure that all runs test the same samples of each client."""
     traces = []
     for run in runs:
+        run.require_finished()
         path = latest_trace(run.path, "test")
-        if not run.finished:
-            raise InputError(f"run {str(run.path)!r} is not finished; 'xfed resume {run.path}' continues it")
         if path is None:
             raise InputError(f"run {str(run.path)!r} has no exit traces in its folder 'traces'; train it again")
         traces.append(ExitTrace.read(path))

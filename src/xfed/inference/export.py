@@ -8,26 +8,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
-import safetensors
 from onnx import GraphProto, TensorProto, helper
 from torch import Tensor
 
 from xfed.data.dataset import Dataset
 from xfed.errors import InputError, unknown
-from xfed.federation.host import client_model
-from xfed.files import read_tensors, sha256, write_json
+from xfed.files import sha256, write_json
 from xfed.inference.export_graphs import IR_VERSION, OPSET, StageGraph, example_inputs, stage_graphs
 from xfed.inference.export_if import nested_if
 from xfed.inference.export_policies import Named, policies_of
 from xfed.inference.export_weights import SharedWeights, personal, write_client
 from xfed.models.network import EarlyExitNetwork
 from xfed.running import Run
+from xfed_runtime import FORMATS
 from xfed_runtime.bundle import MANIFEST, VERSION
-
-Format = Literal["onnx-stages", "onnx-if"]
-FORMATS: tuple[Format, ...] = get_args(Format)
 
 GRAPHS = "graphs"
 
@@ -57,8 +53,7 @@ def export(run: Run, clients: Sequence[int], formats: Sequence[str], out: Path) 
     for client in clients:
         if client >= run.experiment.clients:
             raise InputError(f"run {str(run.path)!r} has no client {client}; it has 0 to {run.experiment.clients - 1}")
-    if not run.finished:
-        raise InputError(f"run {str(run.path)!r} is not finished; 'xfed resume {run.path}' continues it")
+    run.require_finished()
     _refuse_existing(out)
     write_bundle(_contents(run, clients), formats, out)
 
@@ -71,13 +66,10 @@ def _refuse_existing(out: Path) -> None:
 def _contents(run: Run, clients: Sequence[int]) -> Contents:
     experiment = run.experiment
     noted = run.environment()
-    dataset = experiment.dataset_source().load()
-    if dataset.checksum() != noted["data_sha256"]:
-        raise InputError(f"data set {experiment.dataset!r} is not the one that run {str(run.path)!r} was trained on")
     return Contents(
         network=run.model(clients[0]),
         clients=OwnTensors(run, clients),
-        dataset=dataset,
+        dataset=run.dataset(),
         macs=noted["network"]["exit_macs"],
         policies=policies_of(run, clients),
         origin={
@@ -101,14 +93,14 @@ class OwnTensors(Mapping[int, Mapping[str, Tensor]]):
 
     def __init__(self, run: Run, clients: Sequence[int]) -> None:
         self._run, self._clients = run, list(clients)
-        stored = [self._stored(client) for client in clients]
-        files = {shared for _, shared in stored}
-        self.names = {name for names, _ in stored for name in names}
+        files = {run.shared_file(client) for client in clients}
         if files == {""} or len(files) > 1:
             self.names = {name for name, tensor in run.model(clients[0]).state_dict().items() if tensor.ndim}
+        else:
+            self.names = {name for client in clients for name in run.own_tensors(client)}
 
     def __getitem__(self, client: int) -> Mapping[str, Tensor]:
-        own = read_tensors(self._path(client))
+        own: Mapping[str, Tensor] = self._run.own_tensors(client)
         if self.names - own.keys():
             own = self._run.model(client).state_dict()
         return {name: own[name] for name in sorted(self.names)}
@@ -118,14 +110,6 @@ class OwnTensors(Mapping[int, Mapping[str, Tensor]]):
 
     def __len__(self) -> int:
         return len(self._clients)
-
-    def _path(self, client: int) -> Path:
-        return client_model(self._run.directory.models, client)
-
-    def _stored(self, client: int) -> tuple[list[str], str]:
-        """Give the names of the client's own tensors, and the file of those it shares."""
-        with safetensors.safe_open(self._path(client), framework="pt") as file:
-            return list(file.keys()), file.metadata()["shared"]
 
 
 def write_bundle(contents: Contents, formats: Sequence[str], out: Path) -> None:

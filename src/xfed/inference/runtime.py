@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from xfed.models.counting import Counter, counting
-from xfed.models.network import EarlyExitNetwork, StageState, rows
-from xfed_runtime.answers import Answering, signals
+from xfed.models.network import EarlyExitNetwork, StageState, hidden, rows
 from xfed_runtime.policy import Policy
+from xfed_runtime.walking import walk
 
 
 @dataclass(frozen=True)
@@ -66,70 +66,31 @@ class EarlyExitRuntime:
     def predict(self, inputs: Tensor, policy: Policy) -> Predictions:
         """Answer a batch of inputs as the network takes them, batch first."""
         started = time.perf_counter()
-        decider = policy.start(len(self.network.exits), self.latencies)
-        answering = Answering(policy.answer)
-        collected = _Collected(len(inputs))
+        places = self.network.places
+        spent: list[tuple[int, int]] = []
+
+        def step(j: int, state: StageState) -> tuple[StageState, NDArray[np.float32]]:
+            samples = len(hidden(state))
+            for stage in range(places[j - 1] + 1 if j else 0, places[j] + 1):
+                state = self.network.stage(stage, state)
+            logits = self.network.exits[j](state)[1]
+            if counter is not None:
+                spent.append((counter.macs, samples))
+                counter.reset()
+            return state, logits.cpu().numpy()
+
         state: StageState = inputs
-        stage = 0
         with _watching(self.count) as counter:
-            for j, place in enumerate(self.network.places):
-                while stage <= place:
-                    state = self.network.stage(stage, state)
-                    stage += 1
-                logits = self.network.exits[j](state)[1]
-                probabilities = answering.add(logits.cpu().numpy())
-                found = signals(probabilities)
-                leaves = decider.leaves(j, found, 1000 * (time.perf_counter() - started))
-                collected.spend(counter)
-                if leaves.all():
-                    collected.leave(leaves, j, found.prediction, probabilities)
-                    break
-                if leaves.any():
-                    collected.leave(leaves, j, found.prediction, probabilities)
-                    stay = np.flatnonzero(~leaves)
-                    decider.keep(stay)
-                    answering.keep(stay)
-                    state = rows(state, torch.from_numpy(stay).to(logits.device))
-        return collected.predictions(self.count)
+            found = walk(state, len(inputs), len(places), step, _rows, policy, self.latencies, started)
+        macs = executed = None
+        if self.count:
+            macs = np.cumsum([all_of_them // max(samples, 1) for all_of_them, samples in spent])[found.exits]
+            executed = sum(all_of_them for all_of_them, _ in spent)
+        return Predictions(found.probabilities.argmax(axis=1), found.probabilities, found.exits, macs, executed)
 
 
-class _Collected:
-    """Gathers answers as samples leave; knows which of the batch are still on their way."""
-
-    def __init__(self, samples: int) -> None:
-        self.on_the_way = np.arange(samples)
-        self.labels = np.zeros(samples, dtype=np.int64)
-        self.exits = np.zeros(samples, dtype=np.int64)
-        self.macs = np.zeros(samples, dtype=np.int64)
-        self.probabilities: NDArray[np.float32] | None = None
-        self.executed = 0
-        self._spent = 0
-
-    def spend(self, counter: Counter | None) -> None:
-        """Charge what ran since the last time to the samples on their way, in equal parts."""
-        if counter is not None and len(self.on_the_way):
-            self.executed += counter.macs
-            self._spent += counter.macs // len(self.on_the_way)
-            counter.reset()
-
-    def leave(
-        self, leaves: NDArray[np.bool_], j: int, labels: NDArray[np.int64], probabilities: NDArray[np.float32]
-    ) -> None:
-        """Note the answers of the samples that leave."""
-        if self.probabilities is None:
-            self.probabilities = np.zeros((len(self.labels), probabilities.shape[1]), dtype=np.float32)
-        places = self.on_the_way[leaves]
-        self.labels[places] = labels[leaves]
-        self.probabilities[places] = probabilities[leaves]
-        self.exits[places] = j
-        self.macs[places] = self._spent
-        self.on_the_way = self.on_the_way[~leaves]
-
-    def predictions(self, counted: bool) -> Predictions:
-        """Give the answers in the order of the inputs."""
-        assert self.probabilities is not None
-        macs, executed = (self.macs, self.executed) if counted else (None, None)
-        return Predictions(self.labels, self.probabilities, self.exits, macs, executed)
+def _rows(state: StageState, chosen: NDArray[np.int64]) -> StageState:
+    return rows(state, torch.from_numpy(chosen).to(hidden(state).device))
 
 
 @contextmanager

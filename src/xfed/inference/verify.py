@@ -114,7 +114,7 @@ class Reference:
     @classmethod
     def of(cls, run: Run, client: int, samples: int) -> Reference:
         """Take a client's first test samples."""
-        dataset = run.experiment.dataset_source().load()
+        dataset = run.dataset()
         partition = read_partition(run.directory.partition, len(dataset))
         raw = dataset.inputs[torch.from_numpy(partition[client].test[:samples])]
         with torch.no_grad():
