@@ -23,7 +23,8 @@ from threadpoolctl import threadpool_limits
 
 from xfed.assembly import build_host
 from xfed.data.dataset import Dataset
-from xfed.data.partition import Partition, Split
+from xfed.data.dealing.partition import Partition, Split
+from xfed.engines.allocator import keep_freed_memory
 from xfed.evaluation.accuracy import Evaluation, evaluate
 from xfed.experiment import Experiment
 from xfed.federation.host import Host, Task
@@ -31,7 +32,6 @@ from xfed.federation.plan import Plan
 from xfed.models.parts import Parts
 from xfed.protocol.client import Client, Personal
 from xfed.protocol.message import Message
-from xfed.training.allocator import keep_freed_memory
 
 CLEAR = 1e-5
 

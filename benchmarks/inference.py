@@ -21,8 +21,8 @@ import torch
 from numpy.typing import NDArray
 
 from xfed.data.dataset import Dataset
-from xfed.inference.export import Contents, write_bundle
-from xfed.inference.export_policies import USUAL
+from xfed.export.bundle import Contents, write_bundle
+from xfed.export.policies import USUAL
 from xfed.inference.runtime import EarlyExitRuntime
 from xfed.models.costs import measure
 from xfed.models.network import EarlyExitNetwork

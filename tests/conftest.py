@@ -1,14 +1,18 @@
-"""Small runs that tests share."""
+"""Small runs and a bundle that tests share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from xfed import Experiment, Run, run
+
+if TYPE_CHECKING:
+    from tests.deployed import Deployed
 
 TINY: dict[str, Any] = {
     "clients": 6,
@@ -40,3 +44,31 @@ def train(tmp_path: Path) -> Callable[..., Run]:
         return run(tiny(out=tmp_path / name, **changes), progress=False)
 
     return carry_out
+
+
+@pytest.fixture(scope="session")
+def deployed(tmp_path_factory: pytest.TempPathFactory) -> Deployed:
+    """Three clients of a ConvNet with BatchNorm on digits, in both formats. Not to be changed: copy it."""
+    import torch
+
+    from tests.deployed import deploy, random_clients
+    from xfed.data.dataset import datasets
+    from xfed.export import bundle as export
+    from xfed.models.convnet import ConvNet
+
+    digits = datasets.get("digits")().load()
+    torch.manual_seed(5)
+    network = ConvNet(ConvNet.Settings(width=6, norm="batch")).build(digits.input_shape, 10, "all")
+    kept = []
+    convert = export.stage_graphs
+
+    def keep(*arguments):  # type: ignore[no-untyped-def]
+        kept.extend(convert(*arguments))
+        return kept
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(export, "stage_graphs", keep)
+        made = deploy(
+            network, digits, tmp_path_factory.mktemp("deployed") / "bundle", random_clients(network, [0, 3, 4])
+        )
+    return replace(made, stages=kept)

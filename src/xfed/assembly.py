@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from xfed.data.dataset import Dataset
-from xfed.data.partition import Partition
-from xfed.data.partitioning import make_partition
+from xfed.data.dealing.partition import Partition
+from xfed.data.dealing.partitioning import make_partition
 from xfed.engines.processes import ProcessEngine
 from xfed.engines.serial import SerialEngine
 from xfed.errors import InputError

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from xfed.data.dataset import Dataset
-from xfed.data.partition import Partition
+from xfed.data.dealing.partition import Partition
 from xfed.evaluation.accuracy import majority_baseline
 from xfed.experiment import Experiment, code_version
 from xfed.models.costs import Costs

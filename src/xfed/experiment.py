@@ -24,7 +24,7 @@ from pydantic import (
 
 from xfed.components import BaseSettings, Component, load_plugins, validate
 from xfed.data.dataset import DatasetSource, datasets
-from xfed.data.partitioning import PartitionBy, PartitionPlan
+from xfed.data.dealing.partitioning import PartitionBy, PartitionPlan
 from xfed.errors import InputError, unknown
 from xfed.models.network import ExitPlacement, ModelSource, models
 from xfed.protocol.algorithm import Algorithm, LocalDistillation, Statistics, methods

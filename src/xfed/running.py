@@ -18,8 +18,8 @@ from torch import Tensor
 
 from xfed.assembly import build_engine, build_network, build_trainer, partition_of, refuse_what_workers_cannot_import
 from xfed.data.dataset import Dataset
-from xfed.data.partition import Partition
-from xfed.data.partition_file import read_partition
+from xfed.data.dealing.partition import Partition
+from xfed.data.dealing.partition_file import read_partition
 from xfed.environment import describe_environment
 from xfed.errors import InputError, unknown
 from xfed.evaluation.summary import RoundAccuracy, Summary, summarise

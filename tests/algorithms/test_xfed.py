@@ -15,7 +15,7 @@ from xfed import Run, run
 from xfed.algorithms.xfed import XFed
 from xfed.assembly import build_trainer
 from xfed.components import BaseSettings
-from xfed.data.partition import open_partition
+from xfed.data.dealing.partition import open_partition
 from xfed.federation.plan import Plan
 from xfed.models.layout import Layout
 from xfed.models.parts import Parts

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import tiny
-from tests.inference.builders import from_models
+from tests.traces import from_models
 from xfed import open_run, run
 from xfed.cli import execute
 from xfed.evaluation.traces import ExitTrace, latest_trace, trace_path

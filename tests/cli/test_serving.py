@@ -12,7 +12,7 @@ def test_without_the_extra_it_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "xfed.inference.serving", raising=False)
+    monkeypatch.delitem(sys.modules, "xfed_runtime.serving.app", raising=False)
     assert execute(["serve", str(tmp_path)]) == 2
     assert capsys.readouterr().err == "xfed: serving needs uvicorn; install it with: pip install 'xfed[serve]'\n"
 

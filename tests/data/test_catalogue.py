@@ -18,10 +18,10 @@ from tests.data.published import (
     write_zip,
 )
 from xfed.data.catalogue import Finding, check, fetch, list_status, status
-from xfed.data.cifar10 import Cifar10
 from xfed.data.dataset import Published
-from xfed.data.download import Download
-from xfed.data.fashion_mnist import FashionMnist
+from xfed.data.raw.download import Download
+from xfed.data.sources.cifar10 import Cifar10
+from xfed.data.sources.fashion_mnist import FashionMnist
 from xfed.errors import InputError
 
 

@@ -13,8 +13,8 @@ from PIL import Image
 
 from xfed.data.catalogue import check
 from xfed.data.dataset import Dataset, datasets
-from xfed.data.sources import PublishedSource
-from xfed.data.tiny_imagenet import TinyImageNet
+from xfed.data.raw.source import PublishedSource
+from xfed.data.sources.tiny_imagenet import TinyImageNet
 from xfed_runtime.text import tokenize
 
 REAL = os.environ.get("XFED_DATA", "")

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from xfed.data.dataset import Dataset
-from xfed.data.partition import Split
+from xfed.data.dealing.partition import Split
 from xfed.data.views import ClientData, Samples, View
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.runs import differences
 from xfed import Run, resume
-from xfed.data.partition import open_partition
+from xfed.data.dealing.partition import open_partition
 from xfed.federation.plan import Plan
 
 MANY: dict[str, Any] = {

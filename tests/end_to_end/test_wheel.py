@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.inference.deployed import deploy, random_clients
+from tests.deployed import deploy, random_clients
 from xfed.data.dataset import datasets
 from xfed.models.convnet import ConvNet
 from xfed_runtime import Bundle, Policy

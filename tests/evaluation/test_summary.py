@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from xfed.data.dataset import Dataset
-from xfed.data.partition import Partition, Split
+from xfed.data.dealing.partition import Partition, Split
 from xfed.evaluation.accuracy import majority_baseline
 from xfed.evaluation.summary import RoundAccuracy, summarise
 
@@ -55,7 +55,7 @@ def test_majority_baseline_is_learned_on_training_and_scored_on_test_samples() -
 
 
 def test_majority_baseline_of_many_clients_is_that_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xfed.data.partition.CLIENTS_TOGETHER", 7)
+    monkeypatch.setattr("xfed.data.dealing.partition.CLIENTS_TOGETHER", 7)
     rng = np.random.default_rng(3)
     labels = rng.integers(0, 4, 600)
     dataset = Dataset("toy", torch.zeros(600, 1, 2, 2, dtype=torch.uint8), torch.from_numpy(labels), tuple("abcd"))

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
+from xfed.algorithms.common.levels import level_of, refuse_local_statistics, refuse_single_exit
 from xfed.algorithms.fedavg import FedAvg
-from xfed.algorithms.levels import level_of, refuse_local_statistics, refuse_single_exit
 from xfed.components import BaseSettings
 from xfed.models.parts import Parts
 from xfed.models.subnetwork import Level, Subnetworks

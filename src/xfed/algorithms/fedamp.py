@@ -9,8 +9,8 @@ import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
-from xfed.algorithms.matching import Matrix
-from xfed.algorithms.whole_models import WholeModels, cosines_of
+from xfed.algorithms.common.matching import Matrix
+from xfed.algorithms.common.whole_models import WholeModels, cosines_of
 from xfed.components import BaseSettings
 from xfed.protocol.algorithm import method
 from xfed.protocol.client import Client

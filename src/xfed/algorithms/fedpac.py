@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
+from xfed.algorithms.common.simplex_qp import Matrix, smallest_norm_weights
 from xfed.algorithms.fedper import FedPer
-from xfed.algorithms.simplex_qp import Matrix, smallest_norm_weights
 from xfed.components import BaseSettings
 from xfed.models.parts import Parts
 from xfed.protocol.algorithm import method

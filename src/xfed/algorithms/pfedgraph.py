@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
-from xfed.algorithms.matching import project_on_simplex
-from xfed.algorithms.whole_models import WholeModels, cosines_of, gram
+from xfed.algorithms.common.matching import project_on_simplex
+from xfed.algorithms.common.whole_models import WholeModels, cosines_of, gram
 from xfed.components import BaseSettings
 from xfed.models.parts import Parts
 from xfed.protocol.algorithm import method

@@ -10,9 +10,9 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 from torch import Tensor
 
+from xfed.algorithms.common.matching import Matrix, cosines, match_teachers
+from xfed.algorithms.common.selection import SCHEDULES, ScheduleName, select_students
 from xfed.algorithms.fedper import FedPer
-from xfed.algorithms.matching import Matrix, cosines, match_teachers
-from xfed.algorithms.selection import SCHEDULES, ScheduleName, select_students
 from xfed.components import BaseSettings
 from xfed.models.parts import Parts
 from xfed.protocol.algorithm import method

@@ -14,9 +14,9 @@ from rich.table import Table
 from xfed.assembly import partition_of
 from xfed.cli.options import DATA_DIR, PanelCommand, experiment_options, gather, glance
 from xfed.data.catalogue import Status, check, fetch, list_status, status
-from xfed.data.picture import draw_partition
 from xfed.experiment import Experiment
 from xfed.files import write_json
+from xfed.report.partition import draw_partition
 
 OF_A_METHOD = (
     "method", "model", "exits", "sample", "rounds", "epochs", "batch_size", "lr", "lr_decay", "momentum",

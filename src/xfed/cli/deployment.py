@@ -79,7 +79,7 @@ def _export(path: Path, clients: str, formats: str, out: Path) -> None:
     run = open_run(path)
     chosen = parse_clients(clients, run.experiment.clients)
     try:
-        from xfed.inference.export import export
+        from xfed.export.bundle import export
     except ModuleNotFoundError as error:
         raise InputError(f"the export needs {error.name}; install it with: pip install 'xfed[export]'") from None
     with _told():
@@ -94,7 +94,7 @@ def _export(path: Path, clients: str, formats: str, out: Path) -> None:
 
 
 def _verify(path: Path, run: Path | None) -> None:
-    from xfed.inference.verify import run_of, verify
+    from xfed.export.verify import run_of, verify
     from xfed_runtime import Bundle
 
     with _told():

@@ -11,15 +11,15 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from xfed.calibration.calibrate import SEARCHES, CostLimit, MaxDrop, Rule, Search
+from xfed.calibration.outcomes import Outcome
+from xfed.calibration.policies import Calibration, choose
+from xfed.calibration.reading import Traces, read_traces
+from xfed.calibration.risk import Loss, RiskLimit
 from xfed.cli.options import DATA_DIR, parse_clients
 from xfed.errors import InputError
 from xfed.files import write_text
-from xfed.inference.calibration import SEARCHES, CostLimit, MaxDrop, Rule, Search
 from xfed.inference.case_study import Setup, case_study
-from xfed.inference.outcomes import Outcome
-from xfed.inference.policies import Calibration, choose
-from xfed.inference.reading import Traces, read_traces
-from xfed.inference.risk import Loss, RiskLimit
 from xfed.report import case_study as report
 from xfed.report.tables import print_whole
 from xfed.running import open_run

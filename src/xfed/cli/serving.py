@@ -71,9 +71,10 @@ def _serve(
     networks: int,
 ) -> None:
     try:
-        from xfed.inference.serving import build_app, listen, server_of
-        from xfed.inference.serving_limits import Limits
-        from xfed.inference.serving_service import Service, Setup
+        from xfed_runtime.serving import ServingError
+        from xfed_runtime.serving.app import build_app, listen, server_of
+        from xfed_runtime.serving.limits import Limits
+        from xfed_runtime.serving.service import Service, Setup
     except ModuleNotFoundError as error:
         raise InputError(f"serving needs {error.name}; install it with: pip install 'xfed[serve]'") from None
     from xfed_runtime import Bundle, BundleError, Device
@@ -83,9 +84,10 @@ def _serve(
         latencies = None if device is None else Device.read(device)
         limits = Limits(body=max_body, networks=networks)
         service = Service(Bundle.open(path), Setup(client, format, threads, latencies, limits))
-    except (BundleError, DeviceError) as error:
+        opened = listen(host, port)
+    except (BundleError, DeviceError, ServingError) as error:
         raise InputError(str(error)) from None
-    with listen(host, port) as opened:
+    with opened:
         address = f"http://{f'[{host}]' if ':' in host else host}:{opened.getsockname()[1]}"
         click.echo(f"serving {path} on {address}, described at {address}/docs; Ctrl-C ends it")
         with suppress(KeyboardInterrupt):  # which uvicorn passes on after it has ended in order

@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from xfed.data.cache import read_meta
-from xfed.data.containers import Container
 from xfed.data.dataset import Dataset, DatasetSource, Published, datasets
-from xfed.data.download import md5
-from xfed.data.sources import DecodedSource, PublishedSource
+from xfed.data.raw.cache import read_meta
+from xfed.data.raw.containers import Container
+from xfed.data.raw.download import md5
+from xfed.data.raw.source import DecodedSource, PublishedSource
 from xfed.errors import InputError
 
 State = Literal["ready", "found", "missing"]

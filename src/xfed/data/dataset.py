@@ -197,5 +197,5 @@ def _wrap(name: str, function: Callable[[], Dataset]) -> type[DatasetSource]:
     return type(name, (FunctionSource,), {"function": staticmethod(function), "__module__": module, "__doc__": doc})
 
 
-datasets = DatasetRegistry("dataset", DatasetSource, "xfed.data")
+datasets = DatasetRegistry("dataset", DatasetSource, "xfed.data.sources")
 dataset = datasets.register

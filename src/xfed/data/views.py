@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from xfed.data.dataset import Dataset
-from xfed.data.partition import Split
+from xfed.data.dealing.partition import Split
 from xfed_runtime.text import PADDING
 
 

@@ -24,12 +24,12 @@ import torch.multiprocessing as multiprocessing
 from threadpoolctl import threadpool_limits
 
 from xfed.data.dataset import Dataset
+from xfed.engines.allocator import keep_freed_memory, return_freed_memory
 from xfed.engines.mailbox import Inbox, Letter, Outbox
 from xfed.errors import ClientError, InputError
 from xfed.evaluation.accuracy import Evaluation
 from xfed.federation.host import Host, Task, Trained, named
 from xfed.protocol.message import Message
-from xfed.training.allocator import keep_freed_memory, return_freed_memory
 
 Kind = Literal["train", "evaluate"]
 Tasks = Sequence[Task]

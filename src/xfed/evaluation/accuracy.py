@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from xfed.data.dataset import Dataset
-from xfed.data.partition import Partition
+from xfed.data.dealing.partition import Partition
 from xfed.data.views import View
 from xfed.evaluation.traces import ExitTrace
 from xfed.models.layout import ModelState

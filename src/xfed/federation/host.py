@@ -11,7 +11,7 @@ from typing import Protocol
 from torch import Tensor
 
 from xfed.data.dataset import Dataset
-from xfed.data.partition import Partition
+from xfed.data.dealing.partition import Partition
 from xfed.data.views import ClientData
 from xfed.evaluation.accuracy import Evaluation, evaluate
 from xfed.federation.store import ClientStore

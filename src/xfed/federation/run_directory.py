@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from xfed.data.partition import Partition
+from xfed.data.dealing.partition import Partition
 from xfed.errors import InputError
 from xfed.evaluation.accuracy import Evaluation
 from xfed.evaluation.summary import RoundAccuracy, weights_of

@@ -1,0 +1,1 @@
+"""From exit traces to policies: thresholds, budgets, risk control."""

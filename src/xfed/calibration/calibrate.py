@@ -1,0 +1,110 @@
+"""From a budget, or an accuracy to keep, to a policy: chosen on calibration samples, never on test samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from xfed.calibration.thresholds import AccuracyFloor, Budget, Evidence, Numbers, Target, geometric, pareto, shared
+from xfed.errors import InputError
+from xfed.evaluation.traces import ExitTrace
+from xfed_runtime.answers import Answer
+from xfed_runtime.policy import Policy, Signal
+
+Search = Literal["shared", "geometric", "pareto"]
+
+SEARCHES: dict[Search, Callable[[Evidence, Target], Numbers | None]] = {
+    "shared": shared,
+    "geometric": geometric,
+    "pareto": pareto,
+}
+
+ALWAYS_ENTROPY = 100.0  # nats: more than any number of classes can reach
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a policy decides: by which signal of which answers."""
+
+    signal: Signal = "confidence"
+    answer: Answer = "own"
+
+    def policy(self, scores: Numbers, note: str = "") -> Policy:
+        """Make a policy from thresholds on scores, one for each exit but the last; ±∞ never and always leave."""
+        values = [self._threshold(score) for score in scores.tolist()]
+        same = all(value == values[0] for value in values)
+        return Policy(self.signal, threshold=values[0] if same else tuple(values), answer=self.answer, note=note)
+
+    def _threshold(self, score: float) -> float:
+        if self.signal == "entropy":
+            return ALWAYS_ENTROPY if score == -np.inf else 0.0 if score == np.inf else -score
+        return 0.0 if score == -np.inf else 1.0 if score == np.inf else score
+
+    def evidence(self, trace: ExitTrace, costs: Sequence[float]) -> Evidence:
+        """Gather what a search needs; every client in the trace counts the same, whatever its samples.
+
+        Scores rise with sureness, so entropy is negated. What no threshold lets leave (NaN, a margin of exactly 0)
+        has −∞.
+        """
+        signals = trace.signals(self.answer)
+        values = getattr(signals, self.signal)[:, :-1].astype(np.float64)
+        scores = -values if self.signal == "entropy" else np.where(values > 0, values, -np.inf)
+        _, owners, counts = np.unique(trace.owners, return_inverse=True, return_counts=True)
+        return Evidence(
+            scores=np.where(np.isnan(scores), -np.inf, scores),
+            right=(signals.prediction == trace.labels[:, None]).astype(np.float64),
+            costs=np.asarray(costs, dtype=np.float64),
+            weights=1 / (len(counts) * counts[owners]),
+        )
+
+
+@dataclass(frozen=True)
+class CostLimit:
+    """Mean cost at most `most`, in the unit that the exits' costs have."""
+
+    most: float
+    unit: str = "MACs"
+
+    def target(self, evidence: Evidence) -> Target:
+        """Make sure that the cheapest policy is within the budget."""
+        least, full = float(evidence.costs[0]), float(evidence.costs[-1])
+        if self.most < least:
+            raise InputError(
+                f"a budget of {self.most:,.6g} {self.unit} is below what leaving at exit 1 costs ({least:,.6g}); "
+                f"the least that any policy needs is {least / full:.1%} of the full model's {full:,.6g}"
+            )
+        return Budget(self.most)
+
+    def __str__(self) -> str:
+        return f"at most {self.most:,.6g} {self.unit} on average"
+
+
+@dataclass(frozen=True)
+class MaxDrop:
+    """Accuracy at most `drop` (0.01: one point) below the full model's; the lowest cost that keeps it."""
+
+    drop: float
+
+    def target(self, evidence: Evidence) -> Target:
+        """Measure the full model."""
+        return AccuracyFloor(float(evidence.weights @ evidence.right[:, -1]) - self.drop)
+
+    def __str__(self) -> str:
+        return f"accuracy no more than {100 * self.drop:g} % points below the full model's"
+
+
+Wish = CostLimit | MaxDrop
+
+
+def calibrate(trace: ExitTrace, costs: Sequence[float], wish: Wish, rule: Rule, search: Search) -> Policy:
+    """Choose the thresholds of a policy on a calibration trace, of one client or of several together."""
+    evidence = rule.evidence(trace, costs)
+    thresholds = SEARCHES[search](evidence, wish.target(evidence))
+    if thresholds is None:
+        raise InputError(f"no threshold on {rule.signal} gives {wish} on the {len(trace)} calibration samples")
+    clients = trace.clients
+    whose = f"client {clients[0]}" if len(clients) == 1 else f"{len(clients)} clients together"
+    return rule.policy(thresholds, f"{wish}; {search} thresholds from {len(trace)} calibration samples of {whose}")

@@ -1,0 +1,129 @@
+"""Policies for a run: for each client its own, or one for all, with what to expect of them and what they come to."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from xfed.calibration.calibrate import CostLimit, MaxDrop, Rule, Search, calibrate
+from xfed.calibration.outcomes import Outcome, outcome
+from xfed.calibration.reading import Traces
+from xfed.calibration.risk import Certified, RiskLimit, certify, certify_shared
+from xfed.evaluation.traces import ExitTrace
+from xfed.files import write_json, write_text
+from xfed_runtime.policy import Policy
+
+SHARED = "shared.json"
+
+
+@dataclass(frozen=True)
+class ClientPolicy:
+    """A client's policy: `expected` on its calibration samples, `reported` on its test samples, where it has any."""
+
+    client: int
+    policy: Policy
+    basis: str
+    expected: Outcome | None
+    reported: Outcome | None
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was wished for, and the policies that meet it."""
+
+    wish: CostLimit | MaxDrop | RiskLimit
+    costs: tuple[float, ...]
+    unit: str
+    per_client: bool
+    clients: tuple[ClientPolicy, ...]
+
+    def write(self, folder: Path) -> None:
+        """Write the policies, in place of any that are there, and a table of all clients.
+
+        `client-000003.json` is client 3's, `shared.json` everyone's.
+        """
+        for old in [*folder.glob("client-*.json"), folder / SHARED]:
+            old.unlink(missing_ok=True)
+        if self.per_client:
+            for each in self.clients:
+                write_json(folder / f"client-{each.client:06d}.json", each.policy.to_json())
+        else:
+            write_json(folder / SHARED, self.clients[0].policy.to_json())
+        write_text(folder / "calibration.csv", self._comma_separated())
+
+    def _comma_separated(self) -> str:
+        names = ("samples", "accuracy", "full_accuracy", "disagreement", "cost")
+        exits = [f"exit_{j + 1}" for j in range(len(self.costs))]
+        kinds = ("expected", "reported")
+        header = ["client", "basis", "threshold", *(f"{kind}_{name}" for kind in kinds for name in (*names, *exits))]
+        text = io.StringIO()
+        writer = csv.writer(text)
+        writer.writerow(header)
+        for each in self.clients:
+            row = [each.client, each.basis, each.policy.threshold]
+            for found in (each.expected, each.reported):
+                values = [""] * len(names) if found is None else [getattr(found, name) for name in names]
+                row += [*values, *([""] * len(exits) if found is None else found.shares)]
+            writer.writerow(row)
+        return text.getvalue()
+
+
+def choose(
+    traces: Traces,
+    costs: Sequence[float],
+    unit: str,
+    wish: CostLimit | MaxDrop | RiskLimit,
+    rule: Rule,
+    search: Search,
+    per_client: bool,
+) -> Calibration:
+    """Choose policies on the calibration trace, and only then look at the test trace."""
+    chosen: dict[int, tuple[Policy, str]]
+    if isinstance(wish, RiskLimit):
+        certified = _certified(traces, wish, rule, per_client)
+        chosen = {client: (each.policy, each.guarantee) for client, each in certified.items()}
+    else:
+        chosen = _calibrated(traces, costs, wish, rule, search, per_client)
+    calibration = traces.calibration.by_client()
+    test = {} if traces.test is None else traces.test.by_client()
+    clients = tuple(
+        ClientPolicy(
+            client,
+            policy,
+            basis,
+            _outcome(policy, calibration.get(client), costs),
+            _outcome(policy, test.get(client), costs),
+        )
+        for client, (policy, basis) in chosen.items()
+    )
+    return Calibration(wish, tuple(costs), unit, per_client, clients)
+
+
+def _certified(traces: Traces, limit: RiskLimit, rule: Rule, per_client: bool) -> dict[int, Certified]:
+    if per_client:
+        return certify(traces.calibration, traces.clients, limit, rule)
+    return dict.fromkeys(traces.clients, certify_shared(traces.calibration, limit, rule))
+
+
+def _calibrated(
+    traces: Traces, costs: Sequence[float], wish: CostLimit | MaxDrop, rule: Rule, search: Search, per_client: bool
+) -> dict[int, tuple[Policy, str]]:
+    """Calibrate; a client without calibration samples gets the policy of all together, and its note says so."""
+    own = traces.calibration.by_client() if per_client else {}
+    pooled: Policy | None = None
+    chosen = {}
+    for client in traces.clients:
+        if client in own:
+            chosen[client] = calibrate(own[client], costs, wish, rule, search), "per client"
+        else:
+            pooled = pooled or calibrate(traces.calibration, costs, wish, rule, search)
+            note = f"{pooled.note}, as client {client} has none" if per_client else pooled.note
+            chosen[client] = replace(pooled, note=note), "pooled"
+    return chosen
+
+
+def _outcome(policy: Policy, trace: ExitTrace | None, costs: Sequence[float]) -> Outcome | None:
+    return None if trace is None else outcome(policy, trace, costs)

@@ -1,0 +1,144 @@
+"""Risk control: early answers that are guaranteed to err rarely (Learn then Test, Angelopoulos et al., 2021).
+
+Thresholds are tested from the safest down, each against the hypothesis that its risk exceeds r, by the exact binomial
+tail P(Bin(n, r) ≤ losses) ≤ δ. Testing ends at the first that cannot be rejected, and the last rejected one is
+taken: then P(risk > r) ≤ δ over the draw of the calibration samples. The order is fixed in advance, and as losses
+change only at observed values, testing between all of them tests every threshold there is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from xfed.calibration.calibrate import Rule
+from xfed.calibration.thresholds import Numbers, shared_curve
+from xfed.errors import InputError
+from xfed.evaluation.traces import ExitTrace
+from xfed_runtime.policy import Policy
+
+Loss = Literal["disagreement", "error"]
+Guarantee = Literal["per client", "pooled", "none"]
+
+
+@dataclass(frozen=True)
+class RiskLimit:
+    """Loss rate at most `risk` with probability at least 1 − `delta`.
+
+    Loss `disagreement`: the early answer differs from the full model's (needs no labels); `error`: it is wrong.
+    """
+
+    risk: float
+    delta: float = 0.1
+    loss: Loss = "disagreement"
+
+    def __post_init__(self) -> None:
+        for name, value in (("risk", self.risk), ("delta", self.delta)):
+            if not 0 < value < 1:
+                raise InputError(f"{name} is {value:g}; allowed: numbers between 0 and 1")
+
+    @property
+    def samples(self) -> int:
+        """Smallest number of samples that can certify anything: (1 − r)^n ≤ δ."""
+        return math.ceil(math.log(self.delta) / math.log1p(-self.risk))
+
+    def __str__(self) -> str:
+        return f"{self.loss} at most {self.risk:.2%} with confidence {1 - self.delta:.0%}"
+
+
+@dataclass(frozen=True)
+class Certified:
+    """A policy and what is guaranteed of it."""
+
+    policy: Policy
+    guarantee: Guarantee
+
+
+def most_losses(samples: int, risk: float, delta: float) -> int:
+    """Give the largest number of losses k with P(Bin(samples, risk) ≤ k) ≤ delta; −1 where not even 0 is.
+
+    Summed in logarithms, term by term, so that it neither underflows nor approximates.
+    """
+    limit = math.log(delta)
+    term = samples * math.log1p(-risk)
+    total, k = term, -1
+    odds = math.log(risk) - math.log1p(-risk)
+    while total <= limit:
+        k += 1
+        term += math.log(samples - k) - math.log(k + 1) + odds
+        total = float(np.logaddexp(total, term))
+    return k
+
+
+def certified_threshold(trace: ExitTrace, limit: RiskLimit, rule: Rule) -> float | None:
+    """Give the last rejected threshold on scores (see `Rule`); nothing where not even the full model is certified."""
+    evidence = rule.evidence(trace, range(trace.exits))
+    counted = replace(evidence, weights=np.ones(len(trace)))
+    curve = shared_curve(counted, losses(trace, limit.loss, rule))
+    rejected = np.rint(curve.accuracy) <= most_losses(len(trace), limit.risk, limit.delta)
+    from_the_safest = np.append(rejected[::-1], False)
+    passed = int(from_the_safest.argmin())
+    return curve.threshold(len(rejected) - passed) if passed else None
+
+
+def losses(trace: ExitTrace, loss: Loss, rule: Rule) -> Numbers:
+    """Give 1 for each sample and exit whose answer is a loss, 0 elsewhere (n × m)."""
+    prediction = trace.signals(rule.answer).prediction
+    truth = trace.labels if loss == "error" else prediction[:, -1]
+    lost: Numbers = (prediction != truth[:, None]).astype(np.float64)
+    return lost
+
+
+def certify_shared(trace: ExitTrace, limit: RiskLimit, rule: Rule) -> Certified:
+    """Certify one policy on the samples of all clients together: a guarantee for the mixture, not for each client."""
+    threshold = certified_threshold(trace, limit, rule)
+    if threshold is None:
+        raise InputError(
+            f"{limit} cannot be certified with {len(trace)} calibration samples of all clients together: "
+            f"{_why_not(trace, limit, rule)}"
+        )
+    whose = f"{len(trace)} samples of {len(trace.clients)} clients together"
+    return _certified(trace, threshold, rule, "pooled", f"{limit}, marginal, not per client: from {whose}")
+
+
+def certify(trace: ExitTrace, clients: Sequence[int], limit: RiskLimit, rule: Rule) -> dict[int, Certified]:
+    """Certify a policy for each client.
+
+    A client with too few samples to certify anything gets the policy of all together, whose guarantee is marginal;
+    one whose samples certify nothing, though they could, keeps the full model.
+    """
+    by_client = {}
+    traces = trace.by_client()
+    pooled: Certified | None = None
+    for client in clients:
+        own = traces.get(client)
+        if own is None or len(own) < limit.samples:
+            pooled = pooled or certify_shared(trace, limit, rule)
+            held = 0 if own is None else len(own)
+            note = f"{pooled.policy.note}, as client {client} has {held} and {limit.samples} are needed"
+            by_client[client] = replace(pooled, policy=replace(pooled.policy, note=note))
+            continue
+        threshold = certified_threshold(own, limit, rule)
+        if threshold is None:
+            note = f"full model: {limit} cannot be certified, {_why_not(own, limit, rule)}"
+            by_client[client] = _certified(own, np.inf, rule, "none", note)
+        else:
+            note = f"{limit}, guaranteed for client {client} by its {len(own)} calibration samples"
+            by_client[client] = _certified(own, threshold, rule, "per client", note)
+    if all(each.guarantee == "none" for each in by_client.values()):
+        raise InputError(f"{limit} cannot be certified for any client: {_why_not(trace, limit, rule)}")
+    return by_client
+
+
+def _certified(trace: ExitTrace, threshold: float, rule: Rule, guarantee: Guarantee, note: str) -> Certified:
+    return Certified(rule.policy(np.full(trace.exits - 1, threshold), note), guarantee)
+
+
+def _why_not(trace: ExitTrace, limit: RiskLimit, rule: Rule) -> str:
+    if len(trace) < limit.samples:
+        return f"at least {limit.samples} are needed"
+    return f"the full model's own loss on them is {losses(trace, limit.loss, rule)[:, -1].mean():.2%}"

@@ -1,0 +1,1 @@
+"""Who holds which samples: ways to deal them out, and partitions as files."""

@@ -1,0 +1,100 @@
+"""Servers on loopback that tests talk to, with nothing between them and the socket."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import io
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from xfed_runtime import Predictions
+from xfed_runtime.serving.app import build_app, listen, server_of
+from xfed_runtime.serving.limits import Limits
+from xfed_runtime.serving.service import Service
+
+LIMITS = Limits(body=200_000, inputs=20, networks=2)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Sends requests, each on a connection of its own."""
+
+    port: int
+
+    def call(
+        self, method: str, path: str, body: Any = None, kind: str = "application/json"
+    ) -> tuple[int, str, dict[str, str]]:
+        """Give status, body and headers of the answer; a body that is an iterator goes in chunks."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            body = body.encode() if isinstance(body, str) else body
+            connection.request(method, path, body, {"content-type": kind} if body is not None else {})
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode(), {k.lower(): v for k, v in answer.getheaders()}
+        finally:
+            connection.close()
+
+    def get(self, path: str) -> Any:
+        status, text, _ = self.call("GET", path)
+        assert status == 200, text
+        return json.loads(text)
+
+    def predict(self, **request: Any) -> Any:
+        status, text, _ = self.call("POST", "/predict", json.dumps(request))
+        assert status == 200, text
+        return json.loads(text)
+
+    def refused(self, body: Any, **more: Any) -> tuple[int, str]:
+        """Expect a refusal; give its status and sentence."""
+        status, text, _ = self.call("POST", "/predict", body, **more)
+        problem = json.loads(text)
+        assert list(problem) == ["detail"]
+        assert isinstance(problem["detail"], str)
+        assert "\n" not in problem["detail"]
+        assert "Traceback" not in problem["detail"]
+        assert len(problem["detail"]) <= 300
+        return status, problem["detail"]
+
+
+@contextmanager
+def serving(service: Service) -> Iterator[Caller]:
+    """Serve in a thread of this process."""
+    with listen("127.0.0.1", 0) as opened:
+        server = server_of(build_app(service))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]})
+        thread.start()
+        try:
+            yield Caller(opened.getsockname()[1])
+        finally:
+            server.should_exit = True
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+def same(answers: list[dict[str, Any]], wanted: Predictions, atol: float = 0.0) -> None:
+    assert [a["label"] for a in answers] == wanted.labels.tolist()
+    assert [a["class"] for a in answers] == [str(label) for label in wanted.labels]
+    assert [a["exit"] for a in answers] == (wanted.exits + 1).tolist()
+    assert [a["macs"] for a in answers] == wanted.macs.tolist()
+    assert all(a["ms"] > 0 for a in answers)
+    got = np.array([a["probabilities"] for a in answers], dtype=np.float32)
+    np.testing.assert_allclose(got, wanted.probabilities, rtol=0, atol=atol)
+    assert [a["confidence"] for a in answers] == [max(a["probabilities"]) for a in answers]
+
+
+def encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def file_of(image: Any, kind: str = "PNG") -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(image).save(stream, kind)
+    return stream.getvalue()
