@@ -92,7 +92,7 @@ def main() -> int:
     network = ResNet18().build((3, 32, 32), 100, "all").eval()
     images = torch.randint(0, 256, (options.batch, 3, 32, 32), dtype=torch.uint8)
     data = Dataset("noise", images, torch.zeros(options.batch, dtype=torch.int64), tuple(map(str, range(100))))
-    costs = measure(network, data.example())
+    costs = measure(network, data.card.example())
     macs = [costs.leaving_at(index) for index in range(len(network.exits))]
     usual = {"default": {"policy": USUAL.to_json(), "macs": None, "accuracy": None}}
     raw = images.numpy()

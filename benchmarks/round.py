@@ -31,13 +31,13 @@ from numpy.typing import NDArray
 from benchmarks import bare
 from benchmarks.plain import plain_round
 from xfed import Experiment, assembly, running
-from xfed.federation.store import ClientStore
 from xfed.models.layout import Layout, ModelState
 from xfed.models.parts import Parts
 from xfed.protocol.cohort import Cohort
 from xfed.protocol.message import Message
 from xfed.protocol.server import Server
 from xfed.randomness import Purpose
+from xfed.runs.store import ClientStore
 from xfed.training.trainer import EVALUATION_BATCH, Stream
 
 RANDOM_IMAGES = Path(__file__).with_name("random_images.py")

@@ -26,8 +26,8 @@ import torch
 import xfed.running
 from benchmarks.memory import peak
 from xfed.experiment import Experiment
-from xfed.federation.checkpoint import Checkpoint, Checkpoints
-from xfed.federation.store import ClientStore
+from xfed.runs.checkpoint import Checkpoint, Checkpoints
+from xfed.runs.store import ClientStore
 
 MOST_TIME, MOST_MEMORY = 1.3, 2.0
 BOOKED_ROUNDS = 10

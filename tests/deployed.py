@@ -64,11 +64,11 @@ def deploy(
     formats: Sequence[str] = ("onnx-stages", "onnx-if"),
 ) -> Deployed:
     """Write a bundle of a network that no run has trained."""
-    costs = measure(network, dataset.example())
+    costs = measure(network, dataset.card.example())
     macs = [costs.leaving_at(index) for index in range(len(network.exits))]
     policies = {"default": {"policy": USUAL.to_json(), "macs": None, "accuracy": None}}
     network.load_state_dict(dict(own[min(own)]), strict=False)
-    write_bundle(Contents(network, own, dataset, macs, (policies, {}), {"method": "none"}), formats, out)
+    write_bundle(Contents(network, own, dataset.card, macs, (policies, {}), {"method": "none"}), formats, out)
     return Deployed(out, network, own, dataset)
 
 

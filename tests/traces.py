@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from xfed import Run
-from xfed.evaluation.traces import ExitTrace, TraceOf, trace_path
+from xfed.evaluation.traces import ExitTrace
+from xfed.runs.directory import TraceOf
 from xfed_runtime.answers import Signals
 
 
@@ -39,8 +40,9 @@ def drawn(samples: int, exits: int, seed: int, clients: int = 1) -> ExitTrace:
 
 def from_models(run: Run, of: TraceOf) -> ExitTrace:
     """Run the final models of a run over their clients' samples, one by one, without the federation's own code."""
-    dataset = run.experiment.dataset_source().load()
-    recorded = ExitTrace.read(trace_path(run.path, of, run.experiment.rounds))
+    dataset = run.dataset()
+    recorded = run.trace(of)
+    assert recorded is not None
     traces = []
     for client in recorded.clients:
         samples: NDArray[np.int64] = recorded.of_client(client).samples

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from xfed.components import Component
-from xfed.data.dataset import datasets
-from xfed.errors import InputError, unknown
+from xfed.errors import InputError
 from xfed.experiment import Experiment
-from xfed.federation.run_directory import RunDirectory
-from xfed.models.network import models
+from xfed.experiment.code import code_digest
 from xfed.protocol.algorithm import methods
-from xfed.running import Run, open_run, resume, run
+from xfed.running import resume, run
+from xfed.runs.directory import RunDirectory
+from xfed.runs.reader import Run, open_run
+
+Reuse = Literal["same", "any"]
 
 
 def plan_comparison(values: Mapping[str, Any], names: Sequence[str], seeds: Sequence[int]) -> list[Experiment]:
@@ -22,14 +23,11 @@ def plan_comparison(values: Mapping[str, Any], names: Sequence[str], seeds: Sequ
         raise InputError("compare needs at least one method")
     if len(set(names)) < len(names) or len(set(seeds)) < len(seeds):
         raise InputError("compare takes each method and each seed once")
-    known: dict[str, type[Component]] = {c.name: c for kind in (methods, datasets, models) for c in kind}
-    others = {c.name for c in methods} - set(names)
+    others = {component.name for component in methods} - set(names)
     for key in values:
         section = key.partition(".")[0]
         if section in others:
             raise InputError(f"setting {key!r} is for method {section!r}, which is not among those compared")
-        if section not in known and section not in Experiment.model_fields:
-            raise unknown("setting", key, [*Experiment.model_fields, *known])
     experiments = []
     for name in names:
         foreign = set(names) - {name}
@@ -38,24 +36,41 @@ def plan_comparison(values: Mapping[str, Any], names: Sequence[str], seeds: Sequ
     return experiments
 
 
-def compare(experiments: Sequence[Experiment], out: Path, progress: bool = True) -> list[Run]:
+def compare(experiments: Sequence[Experiment], out: Path, progress: bool = True, reuse: Reuse = "same") -> list[Run]:
     """Run, continue or reuse each experiment in a folder of its own under `out`.
 
-    A run is reused when its resolved settings, the data's checksum and the code's version are all equal: the
-    fingerprint of these three is part of the folder's name and written inside it.
+    A run is reused when its resolved settings, the data's content and its plug-ins are equal, and the code that decides
+    numbers is the same; with `any`, a finished run of other code counts too.
     """
     runs = []
     checksums: dict[str, str] = {}
     for experiment in experiments:
-        source = f"{experiment.dataset}{experiment.settings.get(experiment.dataset)}"
+        source = f"{experiment.dataset}{experiment.settings.get('dataset')}"
         if source not in checksums:
-            checksums[source] = experiment.dataset_source().load().checksum()
+            checksums[source] = experiment.load_data().checksum()
         fingerprint = experiment.fingerprint(checksums[source])
-        root = out / f"{experiment.method}-{experiment.dataset}-seed{experiment.seed}-{fingerprint[:10]}"
-        elsewhere: dict[str, Any] = {"engine": experiment.engine, "workers": experiment.workers}
-        if (root / "settings.yaml").is_file() and RunDirectory(root).environment()["fingerprint"] == fingerprint:
-            opened = open_run(root)
-            runs.append(opened if opened.finished else resume(root, progress, **elsewhere))
+        stem = f"{experiment.method}-{experiment.dataset}-seed{experiment.seed}-{fingerprint[:10]}"
+        found = find_run(out, stem, fingerprint, reuse)
+        if found is None:
+            root = out / f"{stem}-{code_digest()[:6]}"
+            runs.append(run(experiment.changed(out=root), progress))
+        elif found.finished:
+            runs.append(found)
         else:
-            runs.append(run(experiment.model_copy(update={"out": root}), progress))
+            place = experiment.place
+            runs.append(resume(found.path, progress, engine=place.engine, workers=place.workers))
     return runs
+
+
+def find_run(out: Path, stem: str, fingerprint: str, reuse: Reuse) -> Run | None:
+    """Find a run of these settings: of the present code, else with `any` a finished one of other code."""
+    others = []
+    for root in sorted(out.glob(f"{stem}-*")):
+        directory = RunDirectory(root)
+        if not directory.settings_file.is_file() or directory.environment()["fingerprint"] != fingerprint:
+            continue
+        if directory.environment()["code"] == code_digest():
+            return open_run(root)
+        if directory.finished:
+            others.append(root)
+    return open_run(others[-1]) if reuse == "any" and others else None

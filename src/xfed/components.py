@@ -1,18 +1,18 @@
-"""Methods, data sets and models by name, with the settings each takes.
+"""Methods, data sets, models and engines by name, with the settings each takes.
 
 A component is a class with a nested `Settings` model. The registry finds built-in ones (every module of a
-package), installed ones (entry points `xfed.methods`, `xfed.datasets`, `xfed.models`) and those of plug-in
-files. Its settings become command-line options, documentation and table columns by themselves.
+package), installed ones (entry points `xfed.methods`, `xfed.datasets`, `xfed.models`, `xfed.engines`) and those of
+plug-in files. Its settings become command-line options, documentation and table columns by themselves.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
+import linecache
 import pkgutil
 import sys
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
 from hashlib import sha256
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -63,12 +63,16 @@ def validate(model: type[M], values: Mapping[str, Any], prefix: str = "") -> M:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = prefix + ".".join(str(part) for part in first["loc"][:1])
-        what = first["msg"].removeprefix("Value error, ")
-        what = what[:1].lower() + what[1:]
-        given = f" is {first['input']!r}" if first["loc"] else ""
-        raise InputError(f"{where or 'settings'}{given}: {what}" if given else what) from None
+        raise told(error, prefix) from None
+
+
+def told(error: ValidationError, prefix: str = "") -> InputError:
+    """Turn what pydantic found into one sentence about the first thing that is wrong."""
+    first = error.errors()[0]
+    where = prefix + ".".join(str(part) for part in first["loc"][:1])
+    what = first["msg"].removeprefix("Value error, ")
+    what = what[:1].lower() + what[1:]
+    return InputError(f"{where} is {first['input']!r}: {what}" if first["loc"] else what)
 
 
 class Registry(Generic[C]):
@@ -83,6 +87,8 @@ class Registry(Generic[C]):
         """Decorate a class to make it known under `name`."""
 
         def add(component: type[C]) -> type[C]:
+            if not (isinstance(component, type) and issubclass(component, self.base)):
+                raise InputError(f"{self.kind} {name!r} is {component!r}; allowed: a subclass of {self.base.__name__}")
             present = self._found.get(name)
             if present is not None and present.__module__ != component.__module__:
                 raise InputError(f"{self.kind} {name!r} exists already, from {present.__module__}; use another name")
@@ -122,27 +128,31 @@ class Registry(Generic[C]):
 
 def load_plugins(paths: Iterable[str | Path]) -> None:
     """Import users' files, each once per process; what they register is then known like any built-in."""
-    for path in paths:
-        _load_plugin(Path(path).resolve())
+    for path in map(Path, paths):
+        try:
+            source = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise InputError(f"plug-in file {str(path)!r} does not exist") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"plug-in file {str(path)!r} cannot be read: {error}") from None
+        load_plugin(path.name, source, str(path))
 
 
-@cache
-def _load_plugin(path: Path) -> str:
-    if not path.is_file():
-        raise InputError(f"plug-in file {str(path)!r} does not exist")
-    module_name = f"xfed_plugin_{sha256(path.read_bytes()).hexdigest()[:16]}"
+def load_plugin(name: str, source: str, where: str | None = None) -> None:
+    """Execute a plug-in from its source, wherever that came from; the same source counts once per process."""
+    module_name = f"xfed_plugin_{sha256(source.encode()).hexdigest()[:16]}"
     if module_name in sys.modules:
-        return module_name
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    if spec is None or spec.loader is None:
-        raise InputError(f"plug-in file {str(path)!r} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
+        return
+    file = where or f"<plug-in {name}>"
+    module = types.ModuleType(module_name)
+    module.__file__ = file
     sys.modules[module_name] = module
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)  # for tracebacks
     try:
-        spec.loader.exec_module(module)
+        exec(compile(source, file, "exec"), module.__dict__)
     except InputError:
+        del sys.modules[module_name]
         raise
     except Exception as error:
         del sys.modules[module_name]
-        raise InputError(f"plug-in file {str(path)!r} does not import: {type(error).__name__}: {error}") from error
-    return module_name
+        raise InputError(f"plug-in file {file!r} does not import: {type(error).__name__}: {error}") from error

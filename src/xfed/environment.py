@@ -13,7 +13,8 @@ from typing import Any
 from xfed.data.dataset import Dataset
 from xfed.data.dealing.partition import Partition
 from xfed.evaluation.accuracy import majority_baseline
-from xfed.experiment import Experiment, code_version
+from xfed.experiment import Experiment
+from xfed.experiment.code import code_digest
 from xfed.models.costs import Costs
 
 
@@ -22,22 +23,16 @@ def describe_environment(
 ) -> dict[str, Any]:
     """Note what a reader needs to trust or repeat the run."""
     mean, std = majority_baseline(dataset, partition)
-    checksum = dataset.checksum()
     return {
         "xfed": version("xfed"),
-        "code_version": code_version(),
+        "code": code_digest(),
         "commit": _commit(),
-        "data_sha256": checksum,
-        "fingerprint": experiment.fingerprint(checksum),
+        "fingerprint": experiment.fingerprint(dataset.checksum()),
         "versions": {"python": platform.python_version()} | {p: version(p) for p in ("torch", "numpy")},
         "machine": {"system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count()},
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "majority_baseline": {"mean": mean, "std": std},
-        "network": {
-            "input_shape": list(dataset.input_shape),
-            "classes": len(dataset.classes),
-            "exit_macs": [costs.leaving_at(j) for j in range(len(costs.exits))],
-        },
+        "network": {"exit_macs": [costs.leaving_at(j) for j in range(len(costs.exits))]},
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 
 class InputError(Exception):
@@ -15,6 +16,14 @@ class InputError(Exception):
 
 class ClientError(RuntimeError):
     """Client work failed; says which client and when, with the cause."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run was stopped by hand; `path` is where it can be continued from."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.path = path
 
 
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> InputError:

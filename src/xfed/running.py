@@ -2,169 +2,73 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import safetensors
-import torch
-import yaml
-from threadpoolctl import threadpool_limits
-from torch import Tensor
-
-from xfed.assembly import build_engine, build_network, build_trainer, partition_of, refuse_what_workers_cannot_import
+from xfed.data.card import DataCard
 from xfed.data.dataset import Dataset
-from xfed.data.dealing.partition import Partition
+from xfed.data.dealing.partition import SPLITS, Partition
 from xfed.data.dealing.partition_file import read_partition
+from xfed.data.dealing.partitioning import make_partition
 from xfed.environment import describe_environment
-from xfed.errors import InputError, unknown
-from xfed.evaluation.summary import RoundAccuracy, Summary, summarise
-from xfed.experiment import ELSEWHERE, Experiment, code_version
-from xfed.federation.host import client_model
-from xfed.federation.loop import Federation, Watcher, restore
+from xfed.errors import InputError, Interrupted, unknown
+from xfed.evaluation.summary import RoundAccuracy
+from xfed.experiment import Experiment
+from xfed.experiment.code import code_digest
+from xfed.experiment.sections import Place
+from xfed.federation.host import build_trainer
+from xfed.federation.loop import Federation, Patience, Watcher, restore
 from xfed.federation.plan import Plan
 from xfed.federation.progress import ProgressBar
-from xfed.federation.run_directory import RoundRecord, RunDirectory
-from xfed.federation.store import ClientStore
-from xfed.files import read_tensors
-from xfed.models.network import EarlyExitNetwork
+from xfed.models.layout import ModelState
 from xfed.models.subnetwork import Subnetworks
+from xfed.protocol.engine import Job
+from xfed.protocol.message import Message
 from xfed.protocol.server import Server
+from xfed.protocol.words import Briefing
+from xfed.runs.directory import RunDirectory
+from xfed.runs.reader import Run, open_run
+from xfed.runs.store import ClientStore
+from xfed.threads import single_thread
 from xfed.training.trainer import Trainer
 
-
-class Interrupted(KeyboardInterrupt):
-    """A run was stopped by hand; `path` is where it can be continued from."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.path = path
+ELSEWHERE = tuple(name for name in Place.model_fields if name not in ("device", "out", "plugin"))
+"""Settings that a run may be continued with otherwise: they say where it runs and cannot change its numbers."""
 
 
-@dataclass(frozen=True)
-class Run:
-    """A run on disk, finished or not."""
-
-    directory: RunDirectory
-    experiment: Experiment
-
-    @property
-    def path(self) -> Path:
-        """Folder of the run."""
-        return self.directory.root
-
-    @property
-    def finished(self) -> bool:
-        """Tell whether all rounds are done."""
-        return self.directory.finished
-
-    def require_finished(self) -> None:
-        """Refuse a run that is not done yet."""
-        if not self.finished:
-            raise InputError(f"run {str(self.path)!r} is not finished; 'xfed resume {self.path}' continues it")
-
-    def dataset(self) -> Dataset:
-        """Load the data, and make sure that it is what the run was started with."""
-        dataset = self.experiment.dataset_source().load()
-        if dataset.checksum() != self.environment()["data_sha256"]:
-            name = self.experiment.dataset
-            raise InputError(f"data set {name!r} is not the one that run {str(self.path)!r} was started with")
-        return dataset
-
-    def environment(self) -> dict[str, Any]:
-        """Give versions, checksums, the majority-class baseline and the network's costs."""
-        return self.directory.environment()
-
-    def evaluations(self) -> list[RoundAccuracy]:
-        """Give the evaluated rounds, in order."""
-        return self.directory.evaluations()
-
-    def state_bytes(self) -> tuple[float, int]:
-        """Give what one client keeps (mean over those with a state) and what the server keeps, in bytes."""
-        checkpoint = self.directory.checkpoints.read()
-        clients = ClientStore(self.directory.client_states, checkpoint.client_versions)
-        kept = ClientStore(self.directory.server_states, checkpoint.kept_versions)
-        sizes = [clients.nbytes(client) for client in clients.known()]
-        server = sum(tensor.nbytes for tensor in checkpoint.tensors.values())
-        server += sum(kept.nbytes(client) for client in kept.known())
-        return (sum(sizes) / len(sizes) if sizes else 0.0), server
-
-    def rounds(self) -> list[RoundRecord]:
-        """Give what each round moved and cost."""
-        return self.directory.rounds()
-
-    def summary(self) -> Summary:
-        """Give the `last`, `last5` and `best` accuracy."""
-        return summarise(self.evaluations(), self.experiment.algorithm().tuned_at_the_end)
-
-    def model(self, client: int) -> EarlyExitNetwork:
-        """Load a client's final personal network, ready to answer."""
-        tensors = self.own_tensors(client)
-        shared = self.shared_file(client)
-        if shared:
-            tensors |= read_tensors(self.directory.models / shared)
-        network = build_network(self.experiment, *self._shape())
-        network.load_state_dict(tensors, strict=False)
-        return network.eval()
-
-    def own_tensors(self, client: int) -> dict[str, Tensor]:
-        """Read what of the final model is the client's own, by `state_dict` name."""
-        return read_tensors(self._client_model(client))
-
-    def shared_file(self, client: int) -> str:
-        """Name the file with what the client's final model shares with others; empty where it shares nothing."""
-        with safetensors.safe_open(self._client_model(client), framework="pt") as file:
-            name: str = file.metadata()["shared"]
-            return name
-
-    def _client_model(self, client: int) -> Path:
-        path = client_model(self.directory.models, client)
-        if not path.is_file():
-            raise InputError(
-                f"run {str(self.path)!r} has no final model of client {client}; "
-                "it has those of the clients that were evaluated at its end"
-            )
-        return path
-
-    def _shape(self) -> tuple[tuple[int, ...], int]:
-        network = self.environment()["network"]
-        return tuple(network["input_shape"]), network["classes"]
-
-
-def open_run(path: Path) -> Run:
-    """Open a run directory."""
-    directory = RunDirectory.open(path)
-    values = yaml.safe_load(directory.settings())
-    values["plugin"] = sorted(directory.plugins.glob("*.py")) if directory.plugins.is_dir() else []
-    return Run(directory, Experiment.from_mapping(values))
-
-
-def run(experiment: Experiment, progress: bool = True) -> Run:
+def run(experiment: Experiment, progress: bool = True, watchers: Sequence[Watcher] = ()) -> Run:
     """Carry out an experiment in a new run directory."""
-    directory = RunDirectory(experiment.out or new_run_path(experiment))
+    directory = RunDirectory(experiment.place.out or new_run_path(experiment))
     directory.refuse_existing()
     refuse_what_workers_cannot_import(experiment)
-    dataset = experiment.dataset_source().load()
+    dataset = experiment.load_data()
     partition = partition_of(experiment, dataset)
-    experiment = experiment.model_copy(update={"clients": len(partition)})
-    trainer = build_trainer(experiment, dataset)
+    experiment = experiment.changed(clients=len(partition))
+    sizes: dict[str, int] = {name: int(partition.sizes(name).sum()) for name in SPLITS}
+    card = replace(dataset.card, sizes={"clients": len(partition)} | sizes)
+    trainer = build_trainer(experiment, card, "cpu")
     experiment.algorithm().check(Subnetworks(trainer.network, trainer.layout), len(partition))
-    for number, path in enumerate(experiment.plugin):
-        directory.plugins.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, directory.plugins / f"{number}-{path.name}")
+    plugins = {path.name: path.read_text(encoding="utf-8") for path in experiment.place.plugin}
     environment = describe_environment(experiment, dataset, partition, trainer.costs)
-    partition = directory.create(experiment.to_yaml(), environment, partition)
-    return _carry_out(Run(directory, experiment), dataset, partition, trainer, progress)
+    initial = trainer.snapshot()
+    partition = directory.create(experiment.to_yaml(), environment, card, initial, partition, plugins)
+    return _carry_out(Run(directory, experiment), dataset, partition, trainer, initial, progress, watchers)
 
 
-def resume(path: Path, progress: bool = True, from_round: int | None = None, **elsewhere: Any) -> Run:
+def resume(
+    path: str | Path,
+    progress: bool = True,
+    from_round: int | None = None,
+    watchers: Sequence[Watcher] = (),
+    **elsewhere: Any,
+) -> Run:
     """Continue a run after any interruption; a finished run is left as it is.
 
-    `elsewhere` may change where it runs (engine, workers), never what it computes.
+    `elsewhere` may change where it runs (engine, workers, data_dir), never what it computes.
     """
     for name in elsewhere:
         if name not in ELSEWHERE:
@@ -172,17 +76,17 @@ def resume(path: Path, progress: bool = True, from_round: int | None = None, **e
     opened = open_run(path)
     if opened.finished:
         return opened
-    changed = Experiment.from_mapping({**opened.experiment.model_dump(), **elsewhere})
-    dataset = opened.dataset()
     noted = opened.environment()
-    if code_version() != noted["code_version"]:
+    if code_digest() != noted["code"]:
         raise InputError(
-            f"run {str(path)!r} was started by another version of the code ({noted['xfed']}, {noted['code_version']}); "
+            f"run {str(path)!r} was started by another version of the code ({noted['xfed']}, {noted['code']}); "
             "only the same version continues it bit for bit"
         )
+    changed = Run(opened.directory, opened.experiment.changed(**elsewhere))
+    dataset = changed.dataset()
     partition = read_partition(opened.directory.partition, len(dataset))
-    trainer = build_trainer(changed, dataset)
-    return _carry_out(Run(opened.directory, changed), dataset, partition, trainer, progress, from_round)
+    trainer = build_trainer(changed.experiment, changed.card, "cpu")
+    return _carry_out(changed, dataset, partition, trainer, opened.directory.initial(), progress, watchers, from_round)
 
 
 def _carry_out(
@@ -190,41 +94,89 @@ def _carry_out(
     dataset: Dataset,
     partition: Partition,
     trainer: Trainer,
+    initial: ModelState,
     progress: bool,
+    watchers: Sequence[Watcher],
     from_round: int | None = None,
 ) -> Run:
     experiment, directory = run.experiment, run.directory
     checkpoint = None
     if directory.checkpoints.rounds():
         checkpoint = directory.checkpoints.read(from_round)
-    initial = trainer.resident.to(torch.device("cpu"))
     states = ClientStore(directory.client_states, checkpoint.client_versions if checkpoint else None)
     kept = ClientStore(directory.server_states, checkpoint.kept_versions if checkpoint else None)
     subnetworks = Subnetworks(trainer.network, trainer.layout)
-    server = Server(subnetworks, initial, initial.clone(), {}, kept, experiment.seed, experiment.clients)
+    server = Server(subnetworks, initial, initial.clone(), {}, kept, experiment.seed, len(partition))
     if checkpoint:
         restore(server, checkpoint)
     plan = Plan(
-        rounds=experiment.rounds,
+        rounds=experiment.training.rounds,
         cohort_size=experiment.cohort_size,
-        eval_every=experiment.eval_every,
-        checkpoint_every=experiment.checkpoint_every,
+        eval_every=experiment.evaluation.eval_every,
+        checkpoint_every=experiment.place.checkpoint_every,
         sizes=partition.sizes("train").tolist(),
         test_sizes=partition.sizes("test").tolist(),
         seed=experiment.seed,
-        eval_clients=experiment.eval_clients,
+        eval_clients=experiment.evaluation.eval_clients,
     )
+    training, place = experiment.training, experiment.place
+    briefing = brief(experiment, run.card, initial, len(partition))
     earlier = directory.evaluations(until=server.round)
-    with single_thread(), _watching(progress, experiment, server.round, earlier) as watchers:
-        engine = build_engine(experiment, directory.client_states, partition, dataset)
+    engine = experiment.engine()
+    with single_thread(), _watching(progress, experiment, server.round, earlier) as bars:
+        engine.open(Job(briefing, dataset, partition, states, place.workers, place.device))
         try:
-            Federation(experiment.algorithm(), server, states, kept, engine, plan, directory, watchers).run()
+            Federation(
+                experiment.algorithm(),
+                server,
+                states,
+                kept,
+                engine,
+                plan,
+                directory,
+                Patience(training.on_failure, training.min_replies or 1),
+                experiment.evaluation.traces,
+                [*bars, *watchers],
+            ).run()
         except KeyboardInterrupt:
             raise Interrupted(directory.root) from None
         finally:
             engine.close()
     directory.finish({"finished": datetime.now(UTC).isoformat(timespec="seconds")})
     return run
+
+
+def brief(experiment: Experiment, card: DataCard, initial: ModelState, population: int) -> Briefing:
+    """Put together what client work needs to know, without any path of this machine."""
+    plugins = {path.name: path.read_text(encoding="utf-8") for path in experiment.place.plugin}
+    numbers = Message({"parameters": initial.parameters, "statistics": initial.statistics})
+    return Briefing(experiment.recipe(), plugins, card.to_json(), numbers, population)
+
+
+def partition_of(experiment: Experiment, dataset: Dataset) -> Partition:
+    """Deal the samples out; a partition file and natural clients bring their own number of clients."""
+    dealing = experiment.dealing
+    partition = make_partition(dataset, dealing, experiment.seed)
+    if "clients" in dealing.model_fields_set and dealing.clients != len(partition):
+        path = dealing.partition
+        whose = f"data set {dataset.name!r}" if path is None else f"partition file {str(path)!r}"
+        raise InputError(
+            f"{whose} has {len(partition)} clients, but clients is {dealing.clients}; "
+            "leave clients out or make them agree"
+        )
+    return partition
+
+
+def refuse_what_workers_cannot_import(experiment: Experiment) -> None:
+    """Refuse components that exist only in the running script."""
+    if experiment.engine().imports_script:
+        return
+    for part in (experiment.algorithm(), experiment.dataset_source(), experiment.model_source()):
+        if type(part).__module__ == "__main__":
+            raise InputError(
+                f"{part.name!r} is defined in the running script, which worker processes do not import; "
+                "put it into a file and give that as plugin, or use engine 'serial'"
+            )
 
 
 @contextmanager
@@ -234,20 +186,8 @@ def _watching(
     if not progress:
         yield ()
         return
-    with ProgressBar(f"{experiment.method} on {experiment.dataset}", experiment.rounds, done, earlier) as bar:
+    with ProgressBar(f"{experiment.method} on {experiment.dataset}", experiment.training.rounds, done, earlier) as bar:
         yield (bar,)
-
-
-@contextmanager
-def single_thread() -> Iterator[None]:
-    """Compute on one thread, as every worker does: sums then have the same bits everywhere."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def new_run_path(experiment: Experiment) -> Path:

@@ -1,58 +1,61 @@
-"""An engine on which nothing can pass between server and clients but messages."""
+"""An engine on which nothing can pass between server and clients but words, as bytes."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
-import xfed.assembly
-import xfed.running
-from xfed.evaluation.accuracy import Evaluation
-from xfed.federation.host import Host, Task, Trained
-from xfed.protocol.message import Message
+from xfed import Engine, Experiment, Message
+from xfed.federation.carrying import keep_states, with_states
+from xfed.federation.host import Host, simulated
+from xfed.protocol.engine import Job
+from xfed.protocol.words import Evaluated, EvaluateTask, Failed, Trained, TrainTask, from_bytes, to_bytes
 
 
-@dataclass
-class ByteEngine:
+class ByteEngine(Engine):
     """Runs clients here, but as if each were far away."""
 
-    host: Host
-    downloads: list[Message] = field(default_factory=list)
-    uploads: list[Message] = field(default_factory=list)
+    imports_script = True
 
-    def _far_away(self, task: Task) -> tuple[Host, Task]:
-        message = Message.from_bytes(task.message.to_bytes())
-        return replace(self.host, algorithm=copy.deepcopy(self.host.algorithm)), replace(task, message=message)
+    def __init__(self, opened: list[ByteEngine]) -> None:
+        super().__init__()
+        self.opened = opened
+        self.downloads: list[Message] = []
+        self.uploads: list[Message] = []
 
-    def train(self, tasks: Iterable[Task]) -> Iterator[Trained]:
+    def open(self, job: Job) -> None:
+        self.opened.append(self)
+        [briefing] = from_bytes(to_bytes([job.briefing]))
+        self.partition, self.dataset, self.states = job.partition, job.dataset, job.states
+        self.host = Host.of(briefing, simulated(job.dataset, job.partition, "cpu"), "cpu")
+
+    def _far_away(self, tasks: Sequence[TrainTask] | Sequence[EvaluateTask]) -> list[Trained | Evaluated | Failed]:
+        """Do tasks with a copy of the method of their own."""
+        there = from_bytes(to_bytes(with_states(tasks, self.states)))
+        host = replace(self.host, algorithm=copy.deepcopy(self.host.algorithm))
+        return keep_states(from_bytes(to_bytes(host.answer(there))), self.states)
+
+    def train(self, tasks: Iterable[TrainTask]) -> Iterator[Trained | Failed]:
         for task in tasks:
-            host, task = self._far_away(task)
-            trained = host.train(task)
             self.downloads.append(task.message)
-            self.uploads.append(trained.upload)
-            yield replace(trained, upload=Message.from_bytes(trained.upload.to_bytes()))
+            [result] = self._far_away([task])
+            assert isinstance(result, Trained | Failed)
+            if isinstance(result, Trained):
+                self.uploads.append(result.upload)
+            yield result
 
-    def evaluate(self, groups: Iterable[Sequence[Task]]) -> Iterator[Evaluation]:
+    def evaluate(self, groups: Iterable[Sequence[EvaluateTask]]) -> Iterator[Evaluated | Failed]:
         for group in groups:
-            far = [self._far_away(task) for task in group]
-            yield from far[0][0].evaluate([task for _, task in far])
-
-    def close(self) -> None:
-        pass
+            for result in self._far_away(group):
+                assert isinstance(result, Evaluated | Failed)
+                yield result
 
 
 @pytest.fixture
 def engines(monkeypatch: pytest.MonkeyPatch) -> list[ByteEngine]:
-    made: list[ByteEngine] = []
-
-    def build(experiment: Any, states: Path, partition: Any, dataset: Any) -> ByteEngine:
-        made.append(ByteEngine(xfed.assembly.build_host(experiment, states, partition, dataset)))
-        return made[-1]
-
-    monkeypatch.setattr(xfed.running, "build_engine", build)
-    return made
+    opened: list[ByteEngine] = []
+    monkeypatch.setattr(Experiment, "engine", lambda experiment: ByteEngine(opened))
+    return opened

@@ -12,13 +12,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.runs import Memory
+from tests.bits import Memory
 from xfed.algorithms.fedpac import combine
 from xfed.models.layout import Layout
 from xfed.models.network import EarlyExitNetwork
 from xfed.models.parts import Parts
 from xfed.models.subnetwork import Subnetworks
 from xfed.protocol.algorithm import Algorithm, methods
+from xfed.protocol.cohort import Cohort
 from xfed.protocol.message import Message
 from xfed.protocol.server import Server
 
@@ -52,7 +53,8 @@ def upload(algorithm: Algorithm, phi: float, h: float, samples: int, **more: Ten
 
 
 def finish(algorithm: Algorithm, server: Server, first: Message, second: Message) -> tuple[float, float]:
-    uploads = algorithm.expect(server)
+    models = algorithm.model_for(server, [0, 1], "training")
+    uploads = algorithm.expect(server, models)
     uploads.add(0, first)
     uploads.add(1, second)
     algorithm.aggregate(server, uploads)
@@ -84,18 +86,18 @@ def test_fedamp_heuristic(server: Server) -> None:
     finish(algorithm, server, upload(algorithm, 1, 0, 1), upload(algorithm, 1, 1, 3))
     # With two clients the softmax over the others is 1, so ξ = (0.7, 0.3): u_1 = 0.7 (1, 0) + 0.3 (1, 1) = (1, 0.3)
     # and u_2 = 0.3 (1, 0) + 0.7 (1, 1) = (1, 0.7). Sample counts play no part.
-    sent = algorithm.outgoing(server, [0, 1, 2])
+    sent = algorithm.model_for(server, [0, 1, 2], "training")
     exits = [sent[client].tensors["last_exit"].item() for client in range(3)]
     assert exits == pytest.approx([0.3, 0.7, 0.0])
     assert [sent[client].tensors["backbone"].item() for client in range(3)] == pytest.approx([1.0, 1.0, 0.0])
-    assert algorithm.deliver(server, [0])[0].tensors == {}, "a client is evaluated with its own model"
+    assert algorithm.model_for(server, [0], "evaluation")[0].tensors == {}, "a client is evaluated with its own model"
 
 
 def test_fedamp_exact(server: Server) -> None:
     algorithm = method("fedamp", attention="exact", sigma=2.0, alpha=0.5)
     finish(algorithm, server, upload(algorithm, 1, 0, 1), upload(algorithm, 1, 1, 3))
     # ‖w_1 − w_2‖² = 1: ξ_12 = 0.5 · exp(−1/2) / 2 = 0.1516327; u_1 = (1, 0.1516327), u_2 = (1, 1 − 0.1516327).
-    sent = algorithm.outgoing(server, [0, 1])
+    sent = algorithm.model_for(server, [0, 1], "training")
     weight = 0.25 * math.exp(-0.5)
     assert sent[0].tensors["last_exit"].item() == pytest.approx(weight)
     assert sent[1].tensors["last_exit"].item() == pytest.approx(1 - weight)
@@ -107,11 +109,11 @@ def test_pfedgraph(server: Server) -> None:
     # w⁰ = 0, so c_12 = cos((1,0), (1,1)) = 0.70711; p = (0.25, 0.75). Row 1: project (0.25 + 1/1.6, 0.75 + 0.70711/1.6)
     # = (0.875, 1.19194): both give up (2.06694 − 1)/2 = 0.53347: x_1 = (0.34153, 0.65847). Row 2: project (0.69194,
     # 1.375): x_2 = (0.15847, 0.84153). Mixture_i = (1, x_i2).
-    delivered = algorithm.deliver(server, [0, 1])
+    delivered = algorithm.model_for(server, [0, 1], "evaluation")
     assert [delivered[c].tensors["last_exit"].item() for c in (0, 1)] == pytest.approx([0.65847, 0.84153], abs=1e-5)
     assert delivered[0].tensors["backbone"].item() == pytest.approx(1.0)
     # r_1 = 0.34153 (1, 0) / 1 + 0.65847 (1, 1) / √2 = (0.80714, 0.46561)
-    sent = algorithm.outgoing(server, [0])[0]
+    sent = algorithm.besides(server, Cohort(2, 9, (0,)))[0]
     assert sent.tensors["target.backbone"].item() == pytest.approx(0.80714, abs=1e-5)
     assert sent.tensors["target.last_exit"].item() == pytest.approx(0.46561, abs=1e-5)
 
@@ -132,10 +134,10 @@ def test_fedpac(server: Server) -> None:
     assert phi == 4.5  # 1/4 · 0 + 3/4 · 6
     # P_1 = diag(1, 1 + (0 − 1)²) = diag(1, 2): weights in inverse proportion, (2/3, 1/3). h_1 = 2/3 · 0 + 1/3 · 3 = 1;
     # for client 2 the mirror image: h_2 = 2.
-    delivered = algorithm.deliver(server, [0, 1, 7])
+    delivered = algorithm.model_for(server, [0, 1, 7], "evaluation")
     assert [delivered[c].tensors["last_exit"].item() for c in (0, 1, 7)] == pytest.approx([1.0, 2.0, 0.0])
     # Centroid of class 0: (1 · 2 + 3 · 6) / 4 = 5; nobody holds class 1.
-    sent = algorithm.outgoing(server, [0])[0]
+    sent = algorithm.besides(server, Cohort(2, 9, (0,)))[0]
     assert sent.tensors["centroids.0"].flatten().tolist() == [5.0, 0.0]
     assert sent.tensors["known_classes"].tolist() == [1.0, 0.0]
     assert server.tensors["failed_programs"].item() == 0

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 
 import pytest
 import torch
 
 from tests.algorithms.conftest import ByteEngine
+from tests.bits import contents, differences
 from tests.conftest import tiny
-from tests.runs import contents, differences
 from xfed import InputError, Run
-from xfed.assembly import build_trainer
+from xfed.federation.host import build_trainer
 from xfed.models.layout import Layout
 from xfed.models.network import models, seeded
 from xfed.models.parts import Parts
@@ -38,8 +39,8 @@ def test_messages_and_macs_per_level(
     engines: list[ByteEngine], train: Callable[..., Run], method: str, levels: dict[int, dict[str, object]]
 ) -> None:
     result = train(method=method, rounds=1, sample=1.0, **{method: {"hetero": True}})
-    host = engines[0].host
-    order = [client for _, client in sorted((-len(s.train), c) for c, s in enumerate(host.partition))]
+    partition = engines[0].partition
+    order = [client for _, client in sorted((-len(s.train), c) for c, s in enumerate(partition))]
     total = 0
     for client, down, up in zip(order, engines[0].downloads, engines[0].uploads, strict=True):
         level = levels[client // 2 + 1]  # six clients, three levels
@@ -47,9 +48,9 @@ def test_messages_and_macs_per_level(
             assert sum(tensor.numel() for tensor in message.tensors.values()) == level["numbers"]
         stages, heads = sum(level["stages"]), len(level["stages"]) * level["exit"]  # type: ignore[arg-type, call-overload]
         first = level["stages"][0]  # type: ignore[index]
-        total += len(host.partition[client].train) * (3 * (stages + heads) - first)
-    assert result.rounds()[0].macs == total
-    assert result.rounds()[0].bytes_up == sum(4 * int(str(levels[c // 2 + 1]["numbers"])) + 8 for c in range(6))
+        total += len(partition[client].train) * (3 * (stages + heads) - first)
+    assert result.records()[0].macs == total
+    assert result.records()[0].bytes_up == sum(4 * int(str(levels[c // 2 + 1]["numbers"])) + 8 for c in range(6))
 
 
 @pytest.mark.slow
@@ -66,7 +67,8 @@ def test_every_entry_is_averaged_over_its_holders() -> None:
         Parts.BACKBONE,
         Parts.NONE,
         "sizes",
-        holders=Holders({"backbone": 3}, lambda client: {"backbone": places[client]}),
+        {"backbone": 3},
+        holders=Holders(lambda client: {"backbone": places[client]}),
     )
     uploads.add(0, Message({"backbone": torch.tensor([1.0])}, {"samples": 1}))
     uploads.add(1, Message({"backbone": torch.tensor([5.0, 7.0])}, {"samples": 3}))
@@ -77,11 +79,11 @@ def test_every_entry_is_averaged_over_its_holders() -> None:
 
 def test_a_narrow_network_is_the_leading_corner() -> None:
     experiment = tiny()
-    trainer = build_trainer(experiment, experiment.dataset_source().load())
+    trainer = build_trainer(experiment, experiment.load_data().card, "cpu")
     subnetworks = Subnetworks(trainer.network, trainer.layout)
     initial = trainer.snapshot()
-    small = subnetworks.initial(initial, Level(2, 0.75))
-    network, layout = subnetworks.carve(Level(2, 0.75))
+    small = subnetworks.initial(initial, Level(2, Fraction(3, 4)))
+    network, layout = subnetworks.carve(Level(2, Fraction(3, 4)))
     views, full = layout.views(small), trainer.layout.views(initial)
     weight = next(name for name in views if name.startswith("stages.1.") and name.endswith("weight"))
     assert torch.equal(views[weight], full[weight][:3, :3])
@@ -98,8 +100,8 @@ def test_a_narrow_network_is_the_leading_corner() -> None:
 def test_feddyn_remembers_what_each_client_moved(engines: list[ByteEngine], train: Callable[..., Run]) -> None:
     result = train(method="depthfl", rounds=1, depthfl={"hetero": True, "alpha": 0.2}, sample=1.0)
     found = contents(result)
-    host = engines[0].host
-    order = [client for _, client in sorted((-len(s.train), c) for c, s in enumerate(host.partition))]
+    partition = engines[0].partition
+    order = [client for _, client in sorted((-len(s.train), c) for c, s in enumerate(partition))]
     for client, down, up in zip(order, engines[0].downloads, engines[0].uploads, strict=True):
         for name, after in up.tensors.items():
             expected = -0.2 * (after - down.tensors[name])
@@ -118,4 +120,4 @@ def test_width_levels_refuse_a_transformer() -> None:
     settings = source.resolve({"vocabulary": 16, "width": 8, "depth": 2, "feedforward": 8})
     network = seeded(source(settings), (6,), 4, "all", 1)
     with pytest.raises(InputError, match="levels by width need convolutions"):
-        Subnetworks(network, Layout.of(network)).carve(Level(1, 0.75))
+        Subnetworks(network, Layout.of(network)).carve(Level(1, Fraction(3, 4)))

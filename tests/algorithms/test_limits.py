@@ -13,14 +13,13 @@ import torch
 import torch.nn.functional as F
 
 import xfed.algorithms.xfed as xfed_method
-import xfed.assembly
 import xfed.training.distillation as distillation
 from tests.algorithms.conftest import ByteEngine
-from tests.runs import contents, final_models, spy
+from tests.bits import contents, final_models, spy
 from xfed import Run
-from xfed.federation.host import Task
 from xfed.models.layout import Layout
 from xfed.models.parts import Parts
+from xfed.protocol.words import TrainTask
 from xfed.randomness import Purpose, derive
 
 BACKBONE = (1 * 4 * 9 + 4) + 2 * (4 * 4 * 9 + 4)  # three 3 × 3 convolutions of width 4 on grey images
@@ -56,11 +55,11 @@ def test_fedavg_with_one_client_is_plain_sgd(
     engines: list[ByteEngine], train: Callable[..., Run], tmp_path: Path
 ) -> None:
     run = train("fedavg", method="fedavg", clients=1, sample=1.0, rounds=3, epochs=2, lr_decay=0.9)
-    experiment, host = run.experiment, engines[0].host
+    experiment, engine = run.experiment, engines[0]
     torch.set_num_threads(1)
-    network = xfed.assembly.build_network(experiment, (1, 8, 8), 10)
+    network = experiment.network((1, 8, 8), 10)
     Layout.of(network).bind(network, torch.device("cpu"))  # the same addresses within a vector, hence the same kernels
-    train_indices = torch.from_numpy(host.partition[0].train)
+    train_indices = torch.from_numpy(engine.partition[0].train)
     for round in (1, 2, 3):
         rate = 0.05 * 0.9 ** (round - 1)
         optimizer = torch.optim.SGD(network.parameters(), rate, momentum=0.9, weight_decay=1e-4, fused=True)
@@ -68,9 +67,9 @@ def test_fedavg_with_one_client_is_plain_sgd(
         for _ in range(2):
             for positions in torch.randperm(len(train_indices), generator=generator).split(16):
                 chosen = train_indices[positions]
-                inputs = (host.dataset.inputs[chosen].float() / 16 - 0.5) / 0.5
+                inputs = (engine.dataset.inputs[chosen].float() / 16 - 0.5) / 0.5
                 logits = network(inputs).logits
-                loss = sum(F.cross_entropy(logits[j], host.dataset.labels[chosen]) for j in range(3)) / 3
+                loss = sum(F.cross_entropy(logits[j], engine.dataset.labels[chosen]) for j in range(3)) / 3
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
@@ -92,7 +91,7 @@ def test_messages_hold_only_what_the_method_may_send(engines: list[ByteEngine], 
         for message in (*engine.uploads, *engine.downloads):
             assert {name: tensor.numel() for name, tensor in message.tensors.items()} == parts
         assert all(set(upload.values) == {"samples"} for upload in engine.uploads)
-        records = run.rounds()
+        records = run.records()
         assert sum(record.bytes_up for record in records) == len(engine.uploads) * (4 * sum(parts.values()) + 8)
         numbers = [1 + len(message.values.get("students", [])) for message in engine.downloads]
         down = sum(4 * sum(parts.values()) + 8 * count for count in numbers)
@@ -111,7 +110,7 @@ def test_exits_not_selected_are_frozen_and_cost_nothing(engines: list[ByteEngine
     host, message = engines[0].host, engines[0].downloads[0]
     clients = {}
     for students in ([2], [1, 2]):
-        client = host.client(Task(0, 1, message, None))
+        client = host.client(TrainTask(0, 1, message, None), {})
         host.algorithm.train(client, message.having(students=students))
         clients[len(students)] = client
     initial = host.trainer.layout.gather(host.initial, Parts.SHALLOW_EXITS)

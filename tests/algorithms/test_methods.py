@@ -13,8 +13,8 @@ import xfed.algorithms.depthfl as depthfl
 import xfed.algorithms.fedpac as fedpac
 import xfed.training.regularisers as regularisers
 from tests.algorithms.conftest import ByteEngine
+from tests.bits import contents, differences, final_models, spy
 from tests.conftest import tiny
-from tests.runs import contents, differences, final_models, spy
 from xfed import InputError, Run, resume
 from xfed.algorithms.fedavg import FedAvg
 from xfed.algorithms.fedrod import PERSONAL

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from tests.bits import Memory, contents, differences
 from tests.conftest import tiny
-from tests.runs import Memory, contents, differences
 from xfed import Run, run
 from xfed.algorithms.xfed import XFed
-from xfed.assembly import build_trainer
 from xfed.components import BaseSettings
 from xfed.data.dealing.partition import open_partition
+from xfed.federation.host import build_trainer
 from xfed.federation.plan import Plan
 from xfed.models.layout import Layout
 from xfed.models.parts import Parts
@@ -28,7 +28,7 @@ from xfed.protocol.server import Server
 @pytest.fixture
 def server() -> Server:
     experiment = tiny()
-    trainer = build_trainer(experiment, experiment.dataset_source().load())
+    trainer = build_trainer(experiment, experiment.load_data().card, "cpu")
     initial = trainer.snapshot()
     subnetworks = Subnetworks(trainer.network, trainer.layout)
     return Server(subnetworks, initial, initial.clone(), {}, Memory(), seed=1, population=6)
@@ -38,11 +38,17 @@ def upload(layout: Layout, last: torch.Tensor, samples: int = 1) -> Message:
     return Message({"backbone": torch.zeros(layout.count(Parts.BACKBONE)), "last_exit": last}, {"samples": samples})
 
 
+def downloads(method: XFed, server: Server, cohort: Cohort) -> dict[int, Message]:
+    """What participants receive: the model to train from, and what goes with it."""
+    models, besides = method.model_for(server, cohort.clients, "training"), method.besides(server, cohort)
+    return {client: models[client].with_message(besides[client]) for client in cohort.clients}
+
+
 def finish_round(method: XFed, server: Server, changes: dict[int, torch.Tensor], round: int = 1) -> None:
     """Let each client upload the last exit it was sent, plus a change."""
     cohort = Cohort(round, 10, tuple(changes))
-    sent = method.download(server, cohort)
-    uploads = method.expect(server)
+    sent = downloads(method, server, cohort)
+    uploads = method.expect(server, sent)
     for client, change in changes.items():
         uploads.add(client, upload(server.layout, sent[client].tensors["last_exit"] + change))
     method.aggregate(server, uploads)
@@ -64,7 +70,7 @@ def test_mixture_of_a_two_client_round_by_hand(server: Server) -> None:
     # Updates have cosine 0.6. Row 0: project (1/2 + 1/1.2, 1/2 + 0.6/1.2) = (1.3333, 1.0); the excess 1.3333 is
     # taken off in equal parts: (0.6667, 0.3333). Row 1 is the mirror image.
     own, other = 2 / 3, 1 / 3
-    delivered = method.deliver(server, [0, 1, 5])
+    delivered = method.model_for(server, [0, 1, 5], "evaluation")
     for client, expected in ((0, own * one + other * two), (1, other * one + own * two), (5, torch.zeros_like(one))):
         assert torch.allclose(delivered[client].tensors["last_exit"], initial + expected, atol=1e-6)
 
@@ -74,7 +80,7 @@ def test_similarity_is_of_updates_or_of_parameters(server: Server) -> None:
     change = basis(server, (0, 1e-3))
     method = XFed(XFed.Settings())
     finish_round(method, server, {0: change, 1: -change})
-    sent_back = method.deliver(server, [0])[0].tensors["last_exit"]
+    sent_back = method.model_for(server, [0], "evaluation")[0].tensors["last_exit"]
     assert torch.equal(sent_back, server.kept.get(0)["trained"]), "cosine −1: own exit alone"
     other = XFed(XFed.Settings(similarity="parameters"))
     rows = other._mixture(server, [0], [0, 1])[0]
@@ -87,7 +93,7 @@ def test_conflicting_clients_are_left_out_of_selection(server: Server) -> None:
     alike = basis(server, (0, 1.0))
     finish_round(method, server, {0: alike, 1: alike, 2: -alike, 3: alike})
     # m = 3, T = 8, t = 3: R = 3/4, so (m − 1) R = 3/2: depth 1 for all, depth 2 for ⌊4 · 1/2⌋ = 2 of 4 clients.
-    chosen = method.download(server, Cohort(3, 8, (0, 1, 2, 3)))
+    chosen = downloads(method, server, Cohort(3, 8, (0, 1, 2, 3)))
     students = {client: message.values["students"] for client, message in chosen.items()}
     assert students[2] == [0, 2], "client 2 is in conflict with all others and goes first"
     assert sorted(students.values()) == [[0, 1, 2], [0, 1, 2], [0, 2], [0, 2]]
@@ -101,7 +107,7 @@ def test_teachers_all_mixes_clients_of_earlier_rounds(server: Server) -> None:
         method = XFed(XFed.Settings(teachers=teachers))
         finish_round(method, server, {0: changes[0]}, round=1)
         finish_round(method, server, {1: changes[1], 2: changes[2]}, round=2)
-        results[teachers] = method.deliver(server, [1])[1].tensors["last_exit"]
+        results[teachers] = method.model_for(server, [1], "evaluation")[1].tensors["last_exit"]
     initial = server.layout.gather(server.initial, Parts.LAST_EXIT)
     assert abs((results["participants"] - initial)[0]) < 1e-6, "client 0 was not there"
     assert (results["all"] - initial)[0] > 0.01, "client 0 teaches although it was there earlier"
@@ -117,8 +123,10 @@ def test_literal_profile_follows_the_paper_word_for_word(server: Server) -> None
     finish_round(literal, server, changes)
     trained = server.kept.get(0)["trained"]
     assert "mixed" not in server.kept.get(0), "nothing is mixed when a round ends"
-    assert torch.equal(literal.deliver(server, [0])[0].tensors["last_exit"], trained), "evaluated as trained"
-    sent = literal.download(server, Cohort(2, 10, (0, 5)))
+    assert torch.equal(literal.model_for(server, [0], "evaluation")[0].tensors["last_exit"], trained), (
+        "evaluated as trained"
+    )
+    sent = downloads(literal, server, Cohort(2, 10, (0, 5)))
     assert not torch.equal(sent[0].tensors["last_exit"], trained), "mixed when the next round starts"
     both = torch.stack([trained, server.kept.get(1)["trained"]]).mean(0)
     assert torch.allclose(sent[5].tensors["last_exit"], both, atol=0.05), "an unseen client learns from all seen"
@@ -127,8 +135,10 @@ def test_literal_profile_follows_the_paper_word_for_word(server: Server) -> None
 def test_evaluated_switch_with_mixing_at_the_end(server: Server) -> None:
     method = XFed(XFed.Settings(evaluated="trained"))
     finish_round(method, server, {0: basis(server, (0, 1.0)), 1: basis(server, (1, 1.0))})
-    assert torch.equal(method.deliver(server, [0])[0].tensors["last_exit"], server.kept.get(0)["trained"])
-    sent = method.download(server, Cohort(2, 10, (0, 1)))
+    assert torch.equal(
+        method.model_for(server, [0], "evaluation")[0].tensors["last_exit"], server.kept.get(0)["trained"]
+    )
+    sent = downloads(method, server, Cohort(2, 10, (0, 1)))
     assert torch.equal(sent[0].tensors["last_exit"], server.kept.get(0)["mixed"]), "training starts from the mixture"
 
 
@@ -174,7 +184,7 @@ def test_batchnorm_statistics_stay_or_travel(train: Callable[..., Run], statisti
     held = [name for name in found if name.startswith("client/") and name.endswith("/statistics")]
     assert bool(held) == (statistics == "local")
     per_client = 4 * (40 + 2 * 148 + 3 * 8 + 50 + (24 if statistics == "aggregate" else 0)) + 8
-    assert result.rounds()[0].bytes_up == 3 * per_client
+    assert result.records()[0].bytes_up == 3 * per_client
 
 
 def test_frozen_teacher_costs_a_pass_per_round_or_per_epoch(train: Callable[..., Run]) -> None:
@@ -183,7 +193,7 @@ def test_frozen_teacher_costs_a_pass_per_round_or_per_epoch(train: Callable[...,
     costs = {}
     for statistics in ("local", "aggregate"):
         result = train(statistics, convnet={"width": 4, "norm": "batch"}, bn_statistics=statistics, epochs=3, rounds=1)
-        costs[statistics] = result.rounds()[0].macs
+        costs[statistics] = result.records()[0].macs
     samples = sum(cohort_sizes(result))
     assert costs["local"] - costs["aggregate"] == samples * forward * (3 - 1)
 
@@ -191,7 +201,9 @@ def test_frozen_teacher_costs_a_pass_per_round_or_per_epoch(train: Callable[...,
 def cohort_sizes(result: Run) -> list[int]:
     sizes = [len(split.train) for split in open_partition(result.directory.partition)]
     e = result.experiment
-    return [sizes[client] for client in Plan(e.rounds, e.cohort_size, 1, 1, sizes, sizes, e.seed).cohort(1).clients]
+    return [
+        sizes[client] for client in Plan(e.training.rounds, e.cohort_size, 1, 1, sizes, sizes, e.seed).cohort(1).clients
+    ]
 
 
 def test_settings_are_described() -> None:

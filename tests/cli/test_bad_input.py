@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs import differences, files
+from tests.bits import differences, files
 from xfed import InputError, Run, open_run, resume
 from xfed.cli import execute
 
@@ -132,7 +132,7 @@ def test_run_of_other_code_is_not_resumed(refused: Callable[..., str], train: Ca
     path = train("old").path
     (path / "finished.json").unlink()
     environment = json.loads((path / "environment.json").read_text())
-    (path / "environment.json").write_text(json.dumps({**environment, "code_version": "other"}))
+    (path / "environment.json").write_text(json.dumps({**environment, "code": "other"}))
     assert "another version of the code" in refused("resume", str(path))
 
 

@@ -50,10 +50,9 @@ def test_run_with_every_option_and_show(capsys: pytest.CaptureFixture[str]) -> N
     )
     assert execute(command.split()) == 0
     run = open_run(Path("runs/mine"))
-    assert run.experiment.model_dump(include={"method", "clients", "sample", "alpha", "seed", "lr"}) == {
-        "method": "fedper", "clients": 5, "sample": 0.4, "alpha": 0.5, "seed": 3, "lr": 0.02,
-    }  # fmt: skip
-    assert run.experiment.settings["convnet"]["width"] == 4
+    e = run.experiment
+    assert (e.method, e.seed, e.dealing.clients, e.dealing.alpha) == ("fedper", 3, 5, 0.5)
+    assert (e.training.sample, e.training.lr, e.settings["model"]["width"]) == (0.4, 0.02, 4)
     shown = capsys.readouterr().out
     assert "finished" in shown
     assert execute(["show", "runs/mine"]) == 0
@@ -80,8 +79,8 @@ def test_settings_file_and_precedence() -> None:
         == 0
     )
     experiment = open_run(Path("r")).experiment
-    assert (experiment.lr, experiment.seed) == (0.2, 10)
-    assert (experiment.settings["xfed"]["mu"], experiment.settings["xfed"]["lam"]) == (0.7, 0.25)
+    assert (experiment.training.lr, experiment.seed) == (0.2, 10)
+    assert (experiment.settings["method"]["mu"], experiment.settings["method"]["lam"]) == (0.7, 0.25)
     assert execute(["run", "r/settings.yaml", "--out", "again"]) == 0, "a run's settings are a settings file"
     assert open_run(Path("again")).experiment.settings == experiment.settings
 
@@ -153,8 +152,8 @@ def test_plugin_method_runs_on_two_workers(capsys: pytest.CaptureFixture[str]) -
     table = capsys.readouterr().out
     assert "warm" in table
     runs = {run.experiment.method: run for run in map(open_run, (p for p in Path("c").iterdir() if p.is_dir()))}
-    assert runs["warm"].experiment.settings["warm"] == {"warmup": 1}
-    warm, plain = (sum(record.macs for record in runs[name].rounds()) for name in ("warm", "fedper"))
+    assert runs["warm"].experiment.settings["method"] == {"warmup": 1}
+    warm, plain = (sum(record.macs for record in runs[name].records()) for name in ("warm", "fedper"))
     assert warm > plain, "the warm-up really ran"
     assert (runs["warm"].path / "plugins" / "0-warm.py").read_text() == PLUGIN, "a run keeps the plug-in it used"
 
@@ -164,6 +163,7 @@ def test_lists_show_names_and_settings(capsys: pytest.CaptureFixture[str]) -> No
         "methods": ["local", "fedavg", "fedper", "xfed", "xfed.schedule", "quadratic"],
         "datasets": ["digits"],
         "models": ["convnet", "convnet.width"],
+        "engines": ["serial", "processes", "processes.timeout"],
     }.items():
         assert execute([command]) == 0
         listed = capsys.readouterr().out

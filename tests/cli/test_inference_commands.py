@@ -15,7 +15,7 @@ from tests.conftest import tiny
 from tests.traces import from_models
 from xfed import open_run, run
 from xfed.cli import execute
-from xfed.evaluation.traces import ExitTrace, latest_trace, trace_path
+from xfed.runs.directory import RunDirectory
 from xfed_runtime.policy import Policy, simulate
 
 SHAPE = {"rounds": 2, "eval_every": 1, "clients": 4}
@@ -51,8 +51,8 @@ def test_a_budget_for_each_client(trained: Path, capsys: pytest.CaptureFixture[s
     assert "reported, test samples" in shown
     found = policies(trained / "policies")
     assert list(found) == [f"client-{client:06d}.json" for client in range(4)]
-    macs = np.array(open_run(trained).environment()["network"]["exit_macs"])
-    trace = ExitTrace.read(trace_path(trained, "calibration", 2))
+    macs = np.array(open_run(trained).exit_macs)
+    trace = open_run(trained).trace("calibration", 2)
     for client, policy in enumerate(found.values()):
         own = trace.of_client(client)
         cost = macs[simulate(policy, own.own)].mean()
@@ -63,7 +63,7 @@ def test_every_way_to_choose(trained: Path, tmp_path: Path) -> None:
     device = tmp_path / "device.json"
     times = {"exits_ms": [1.0, 2.0, 3.0], "exits_cpu_ms": [1.0, 2.0, 3.0]}
     device.write_text(json.dumps({"device": "board", "runtime": "none", "threads": 1, "repetitions": 1, **times}))
-    macs = open_run(trained).environment()["network"]["exit_macs"]
+    macs = open_run(trained).exit_macs
     for number, options in enumerate(
         [
             ["--budget", str(macs[1]), "--shared", "--thresholds", "geometric"],
@@ -125,7 +125,7 @@ def test_runs_that_cannot_be_calibrated(tmp_path: Path, capsys: pytest.CaptureFi
     assert "its calibration share is 0" in told(capsys)
     assert execute(["calibrate", str(tmp_path / "single"), "--budget", "60%"]) == 2
     assert "has a single exit; there is nothing to calibrate" in told(capsys)
-    path = latest_trace(trained, "calibration")
+    path = RunDirectory(trained).latest_trace("calibration")
     assert path is not None
     path.unlink()
     assert execute(["calibrate", str(trained), "--budget", "60%"]) == 2
@@ -135,7 +135,7 @@ def test_runs_that_cannot_be_calibrated(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize("of", ["calibration", "test"])
 def test_traces_of_a_run_equal_those_of_its_saved_models(of: Any, runs: Path) -> None:
     opened = open_run(runs / "xfed")
-    recorded = ExitTrace.read(trace_path(opened.path, of, 2))
+    recorded = opened.trace(of, 2)
     again = from_models(opened, of)
     assert recorded.labels.tolist() == again.labels.tolist()
     for answer in ("own", "running"):
@@ -156,7 +156,7 @@ def test_case_study(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     opened = {name: open_run(runs / name) for name in ("xfed", "fedavg")}
     for row in rows:
         if row["condition"] == "clean" and row["method"] in opened:
-            trace = ExitTrace.read(trace_path(runs / row["method"], "test", 2)).of_client(int(row["client"]))
+            trace = open_run(runs / row["method"]).trace("test", 2).of_client(int(row["client"]))
             policy = Policy("confidence", threshold=0.4 if row["method"] == "xfed" else 1.0)
             taken = simulate(policy, trace.own)[:6]
             right = [trace.own.prediction[i, j] == trace.labels[i] for i, j in enumerate(taken)]

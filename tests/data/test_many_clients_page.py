@@ -23,4 +23,4 @@ def test_everything_on_the_page_works(tmp_path: Path, monkeypatch: pytest.Monkey
     assert open_run(Path("small")).experiment.samples_per_client == 40
     assert execute(save) == 0
     assert execute([*use, "--out", "used"]) == 0
-    assert open_run(Path("used")).experiment.clients == 1_000
+    assert open_run(Path("used")).experiment.dealing.clients == 1_000

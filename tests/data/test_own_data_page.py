@@ -32,5 +32,5 @@ def test_everything_on_the_page_works(tmp_path: Path, monkeypatch: pytest.Monkey
             assert execute(command) == 0
             run = open_run(Path("runs", str(len(clients))))
             assert run.finished
-            clients.append(run.experiment.clients)
+            clients.append(run.experiment.dealing.clients)
     assert clients == [5, 10, 5], "all three ways ran; the natural clients are those of the file"

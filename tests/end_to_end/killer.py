@@ -4,8 +4,9 @@ import os
 import signal
 from typing import Any
 
-from xfed.federation import checkpoint, progress, store
+from xfed.federation import progress
 from xfed.protocol import uploads
+from xfed.runs import checkpoint, store
 
 POINT = os.environ.get("XFED_TEST_KILL")
 ROUND = 2

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.bits import contents, differences
 from tests.data import published
 from tests.end_to_end.test_same_bits import KILLER
-from tests.runs import contents, differences
 from xfed import Experiment, InputError, Run, resume, run
 
 NETWORKS: dict[str, Any] = {

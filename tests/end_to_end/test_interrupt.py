@@ -43,4 +43,4 @@ def test_interrupted_and_resumed(tmp_path: Path) -> None:
     (tmp_path / "run" / "settings.yaml").write_text(
         (tmp_path / "run" / "settings.yaml").read_text().replace("rounds: 500", f"rounds: {done + 1}")
     )
-    assert resume(tmp_path / "run", progress=False, engine="serial").rounds()[-1].round == done + 1
+    assert resume(tmp_path / "run", progress=False, engine="serial").records()[-1].round == done + 1

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.runs import differences
+from tests.bits import differences
 from xfed import Run, resume
 from xfed.data.dealing.partition import open_partition
 from xfed.federation.plan import Plan
@@ -28,8 +28,8 @@ def test_two_thousand_clients_of_digits(train: Callable[..., Run]) -> None:
     partition = open_partition(serial.directory.partition)
     assert (len(partition), partition.overlapping) == (2_000, True)
     e = serial.experiment
-    plan = Plan(e.rounds, e.cohort_size, 1, 1, [10] * 2_000, [4] * 2_000, e.seed)
-    touched = {client for round in range(1, e.rounds + 1) for client in plan.cohort(round).clients}
+    plan = Plan(e.training.rounds, e.cohort_size, 1, 1, [10] * 2_000, [4] * 2_000, e.seed)
+    touched = {client for round in range(1, e.training.rounds + 1) for client in plan.cohort(round).clients}
     files = [path.stem for path in serial.directory.client_states.rglob("*.safetensors")]
     assert {int(stem.split("-")[0]) for stem in files} == touched
     assert len(touched) <= 4 * 4

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.bits import differences
 from tests.conftest import TINY
-from tests.runs import differences
 from xfed import Run, open_run, resume
 
 KILLER = Path(__file__).parent / "killer.py"

@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from tests.conftest import tiny
-from tests.runs import differences, spy
+from tests.bits import differences, spy
 from xfed import InputError, Run
-from xfed.assembly import worker_devices
-from xfed.engines import mailbox
-from xfed.engines.mailbox import Inbox, Outbox
+from xfed.engines.processes import worker_devices
+from xfed.engines.workers import mailbox
 from xfed.errors import ClientError
-from xfed.protocol.message import Message
 
 UNRULY = '''
 import os, signal
@@ -24,6 +22,7 @@ from pathlib import Path
 from xfed.algorithms.fedper import FedPer
 from xfed.components import BaseSettings
 from xfed.protocol.algorithm import method
+import time
 
 
 @method("unruly")
@@ -36,6 +35,8 @@ class Unruly(FedPer):
 
     def train(self, client, received):
         if client.id == 3 and client.round == 2:
+            if self.settings.how == "sleeps":
+                time.sleep(60)
             if self.settings.how == "raises":
                 raise ZeroDivisionError("unruly indeed")
             once = self.settings.how == "dies once" and not Path(self.settings.marker).exists()
@@ -52,10 +53,10 @@ def unruly(tmp_path: Path, train: Callable[..., Run]) -> Callable[..., Run]:
     plugin = tmp_path / "unruly.py"
     plugin.write_text(UNRULY)
 
-    def carry_out(how: str, engine: str = "processes") -> Run:
+    def carry_out(how: str, engine: str = "processes", **more: Any) -> Run:
         marker = str(tmp_path / "marker") if how == "dies once" else ""
         settings = {"how": how, "marker": marker}
-        return train(how, method="unruly", plugin=plugin, engine=engine, workers=2, sample=1.0, unruly=settings)
+        return train(how, method="unruly", plugin=plugin, engine=engine, workers=2, sample=1.0, unruly=settings, **more)
 
     return carry_out
 
@@ -77,6 +78,15 @@ def test_an_error_names_the_client_and_the_cause(unruly: Callable[..., Run], eng
         unruly("raises", engine=engine)
 
 
+@pytest.mark.parametrize("how", ["raises", "dies always", "sleeps"])
+def test_a_round_survives_a_client_that_fails(unruly: Callable[..., Run], how: str) -> None:
+    run = unruly(how, on_failure="drop", rounds=3, processes={"timeout": 8.0})
+    failed = [(record.round, record.failed, record.replies) for record in run.records()]
+    assert failed == [(1, (), 6), (2, (3,), 5), (3, (), 6)]
+    reason = {"raises": "unruly indeed", "dies always": "died 3 times", "sleeps": "did not answer within 8 s"}[how]
+    assert reason in run.records()[1].reasons[0]
+
+
 def test_no_shared_memory_is_left_behind(train: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
     segments = spy(monkeypatch, mailbox, "SharedMemory")  # those this process made, and those of workers it opened
     train(engine="processes", workers=2, rounds=1)
@@ -96,38 +106,12 @@ def test_a_method_of_the_running_script_needs_a_file(
     assert not (tmp_path / "run").exists()
 
 
-def test_mailbox_grows_and_does_not_copy_twice() -> None:
-    outbox, inbox = Outbox(), Inbox()
-    try:
-        shared = torch.arange(5.0)
-        first = outbox.put([Message({"a": shared, "b": torch.ones(3)}, {"n": 1})])
-        [read] = inbox.read(first)
-        assert read.tensors["a"].tolist() == [0, 1, 2, 3, 4]
-        assert read.values == {"n": 1}
-        shared += 1  # not told: the same object counts as the same content
-        [read] = inbox.read(outbox.put([Message({"a": shared, "b": torch.zeros(3)})]))
-        assert read.tensors["a"].tolist() == [0, 1, 2, 3, 4]
-        assert read.tensors["b"].tolist() == [0, 0, 0]
-        large = torch.rand(100_000)
-        letter = outbox.put([Message({"a": large, "empty": torch.zeros(0, 3)}), Message({"b": large, "c": shared})])
-        assert letter.slots[0]["a"] == letter.slots[1]["b"]  # laid out once for both
-        again, other = inbox.read(letter)
-        assert torch.equal(other.tensors["b"], large)
-        assert torch.equal(other.tensors["c"], shared)
-        assert torch.equal(again.tensors["a"], large)
-        assert again.tensors["empty"].shape == (0, 3)
-        del read, again, other
-    finally:
-        inbox.close()
-        outbox.close()
-
-
 def test_one_worker_per_core_or_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert worker_devices(tiny()) == ["cpu", "cpu", "cpu"]
-    assert worker_devices(tiny(workers=1)) == ["cpu"]
-    assert worker_devices(tiny().model_copy(update={"device": "cuda"})) == ["cuda:0", "cuda:1"]
-    assert worker_devices(tiny(workers=3).model_copy(update={"device": "cuda"})) == ["cuda:0", "cuda:1", "cuda:0"]
-    assert worker_devices(tiny().model_copy(update={"device": "cuda:1"})) == ["cuda:1"]
-    assert worker_devices(tiny().model_copy(update={"device": "mps"})) == ["mps"]
+    assert worker_devices("cpu", None) == ["cpu", "cpu", "cpu"]
+    assert worker_devices("cpu", 1) == ["cpu"]
+    assert worker_devices("cuda", None) == ["cuda:0", "cuda:1"]
+    assert worker_devices("cuda", 3) == ["cuda:0", "cuda:1", "cuda:0"]
+    assert worker_devices("cuda:1", None) == ["cuda:1"]
+    assert worker_devices("mps", None) == ["mps"]

@@ -10,21 +10,20 @@ import numpy as np
 import pytest
 import torch
 
+from tests.bits import differences
 from tests.conftest import tiny
-from tests.runs import differences
 from xfed import Run, run
-from xfed.assembly import partition_of
 from xfed.data.views import ClientData
 from xfed.evaluation.summary import weights_of
-from xfed.evaluation.traces import ExitTrace, trace_path
 from xfed.federation.host import Host
 from xfed.federation.loop import Federation
 from xfed.federation.plan import CLIENTS_TOGETHER, SAMPLES_TOGETHER, Plan
+from xfed.running import partition_of
 
 
 def logits_one_by_one(trained: Run, client: int, part: str) -> list[np.ndarray]:
     """Run a client's saved network over its samples, with nothing of the evaluation code."""
-    dataset = trained.experiment.dataset_source().load()
+    dataset = trained.dataset()
     view = getattr(ClientData.of(dataset, partition_of(trained.experiment, dataset)[client]), part)
     with torch.no_grad():
         outputs = trained.model(client)(dataset.normalise(dataset.inputs[view.indices]))
@@ -49,7 +48,7 @@ def test_traces_hold_what_each_client_s_own_network_answers(
 ) -> None:
     trained = train(method=method, rounds=2, **changes)
     for part in ("test", "calibration"):
-        trace = ExitTrace.read(trace_path(trained.path, part, 2))
+        trace = trained.trace(part, 2)
         assert trace.clients == list(range(6))
         for client in trace.clients:
             found = trace.of_client(client)
@@ -61,15 +60,15 @@ def test_traces_hold_what_each_client_s_own_network_answers(
                 shifted = np.exp(each.astype(np.float64) - each.max(1, keepdims=True))
                 assert found.own.confidence[:, j] == pytest.approx(1 / shifted.sum(1), abs=2e-5)
     last = trained.summary().last
-    test = ExitTrace.read(trace_path(trained.path, "test", 2))
+    test = trained.trace("test", 2)
     right = [(test.of_client(c).own.prediction == test.of_client(c).labels[:, None]).mean(0) for c in range(6)]
     assert last.accuracies == pytest.approx(np.array(right))
 
 
 def test_no_calibration_share_no_calibration_trace(train: Callable[..., Run]) -> None:
     trained = train(calibration=0.0, rounds=1)
-    assert trace_path(trained.path, "test", 1).is_file()
-    assert not trace_path(trained.path, "calibration", 1).exists()
+    assert trained.trace("test", 1) is not None
+    assert trained.trace("calibration", 1) is None
 
 
 def test_a_personal_model_that_did_not_change_is_not_evaluated_again(
@@ -78,7 +77,9 @@ def test_a_personal_model_that_did_not_change_is_not_evaluated_again(
     asked: list[list[int]] = []
     original = Host.evaluate
     monkeypatch.setattr(
-        Host, "evaluate", lambda self, tasks: asked.append([t.client for t in tasks]) or original(self, tasks)
+        Host,
+        "evaluate",
+        lambda self, tasks, states: asked.append([t.client for t in tasks]) or original(self, tasks, states),
     )
     settings: dict[str, Any] = {"method": "local", "rounds": 6, "eval_every": 1, "clients": 6, "sample": 0.34}
     trained = train(**settings)
@@ -97,8 +98,8 @@ def test_a_personal_model_that_did_not_change_is_not_evaluated_again(
 def test_groups_are_bounded_by_clients_and_samples() -> None:
     sizes = [SAMPLES_TOGETHER, 1, SAMPLES_TOGETHER - 1, *[1] * (CLIENTS_TOGETHER + 1)]
     plan = Plan(1, 1, 1, 1, sizes, sizes, seed=1)
-    assert [len(group) for group in plan.groups] == [1, 2, CLIENTS_TOGETHER, 1]
-    assert [client for group in plan.groups for client in group] == list(range(len(sizes)))
+    assert [len(group) for group in plan.groups()] == [1, 2, CLIENTS_TOGETHER, 1]
+    assert [client for group in plan.groups() for client in group] == list(range(len(sizes)))
 
 
 def test_a_sample_is_fixed_and_half_of_it_takes_part() -> None:

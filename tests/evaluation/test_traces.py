@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from xfed.errors import InputError
-from xfed.evaluation.traces import ExitTrace, latest_trace, trace_path
+from xfed.evaluation.traces import ExitTrace
+from xfed.runs.directory import RunDirectory
 from xfed_runtime.answers import Answering, signals
 
 NAMES = ("prediction", "confidence", "margin", "entropy")
@@ -70,12 +71,13 @@ def test_a_diverged_network_leaves_a_trace_too(tmp_path: Path) -> None:
 
 
 def test_names_in_a_run(tmp_path: Path) -> None:
-    assert latest_trace(tmp_path, "test") is None
+    directory = RunDirectory(tmp_path)
+    assert directory.latest_trace("test") is None
     for of, round in (("test", 5), ("test", 40), ("calibration", 100)):
-        path = trace_path(tmp_path, of, round)  # type: ignore[arg-type]
+        path = directory.trace(of, round)  # type: ignore[arg-type]
         path.parent.mkdir(exist_ok=True)
         path.touch()
-    found = latest_trace(tmp_path, "test")
+    found = directory.latest_trace("test")
     assert found == tmp_path / "traces" / "test-000040.parquet"
 
 

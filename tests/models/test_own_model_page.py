@@ -26,7 +26,7 @@ def test_the_plugin_and_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert execute([*arguments, "--engine", "serial", "--clients", "4", "--epochs", "1", "--out", "mine"]) == 0
     run = open_run(Path("mine"))
     assert run.finished
-    assert run.experiment.settings["mynet"] == {"width": 8}
+    assert run.experiment.settings["model"] == {"width": 8}
     assert [head.linear.in_features for head in run.model(0).exits] == [8, 8, 8]
 
 

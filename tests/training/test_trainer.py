@@ -11,12 +11,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.conftest import tiny
 from tests.models.builders import small
-from xfed.assembly import build_trainer, partition_of
 from xfed.data.dataset import Dataset
 from xfed.data.views import ClientData, View
+from xfed.federation.host import build_trainer
 from xfed.models.costs import measure
 from xfed.models.layout import Layout, ModelState
 from xfed.models.parts import Parts
+from xfed.running import partition_of
 from xfed.training.objectives import Batch, JointExits, Objective
 from xfed.training.trainer import Meter, Phase, Stream, Trainer
 
@@ -29,7 +30,7 @@ def setting(request: pytest.FixtureRequest) -> tuple[Trainer, ModelState, Client
     experiment = tiny(convnet={"width": 4, "norm": request.param})
     dataset = experiment.dataset_source().load()
     partition = partition_of(experiment, dataset)
-    trainer = build_trainer(experiment, dataset)
+    trainer = build_trainer(experiment, dataset.card, "cpu")
     return trainer, trainer.snapshot(), ClientData.of(dataset, partition[0])
 
 
@@ -127,7 +128,7 @@ def test_training_waits_once_per_phase_however_many_batches_there_are(kind: str)
     data = Dataset("some", inputs, torch.arange(20) % 3, tuple("abc"), kind=kind)  # type: ignore[arg-type]
     found = []
     for size in (20, 4):
-        trainer = Trainer(network, Layout.of(network), measure(network, data.example()), torch.device("cpu"), size)
+        trainer = Trainer(network, Layout.of(network), measure(network, data.card.example()), torch.device("cpu"), size)
         phase = replace(PHASE, clip=1.0)
         view = View(data, torch.arange(20))
         trainer.train(trainer.snapshot(), view, [phase], STREAM, Meter())  # costs are counted once per shape

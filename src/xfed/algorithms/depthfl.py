@@ -15,6 +15,7 @@ from torch import Tensor
 from xfed.algorithms.common.levels import level_of, refuse_local_statistics, refuse_single_exit
 from xfed.algorithms.fedavg import FedAvg
 from xfed.components import BaseSettings
+from xfed.errors import InputError
 from xfed.models.parts import Parts
 from xfed.models.subnetwork import Level, Subnetworks
 from xfed.protocol.algorithm import method
@@ -95,6 +96,12 @@ class DepthFL(FedAvg):
 
     def check(self, subnetworks: Subnetworks, population: int) -> None:
         """Refuse single-exit networks."""
+        super().check(subnetworks, population)
+        if self.server_optimizer and self.settings.feddyn:
+            raise InputError(
+                f"server_optimizer is {self.server_optimizer.kind!r}, but FedDyn corrects averages in its own way; "
+                "allowed: average, or depthfl.feddyn false"
+            )
         refuse_single_exit(self, subnetworks)
         if self.settings.hetero:
             refuse_local_statistics(self, subnetworks)

@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 from xfed.algorithms.fedavg import FedAvg
 from xfed.components import BaseSettings
 from xfed.models.parts import Parts
-from xfed.protocol.algorithm import method
+from xfed.protocol.algorithm import Use, method
 from xfed.protocol.client import Client, Personal
 from xfed.protocol.message import Message
 from xfed.protocol.server import Server
@@ -36,13 +36,11 @@ class Ditto(FedAvg):
 
     settings: Settings
 
-    def deliver(self, server: Server, clients: Sequence[int]) -> dict[int, Message]:
-        """Send nothing for evaluation: a client is evaluated with its own model."""
-        return {client: Message() for client in clients}
-
-    def outgoing(self, server: Server, clients: Sequence[int]) -> dict[int, Message]:
-        """Send the global model for training."""
-        return super().deliver(server, clients)
+    def model_for(self, server: Server, clients: Sequence[int], use: Use) -> dict[int, Message]:
+        """Send the global model for training; a client is evaluated with its own."""
+        if use == "evaluation":
+            return {client: Message() for client in clients}
+        return super().model_for(server, clients, use)
 
     def train(self, client: Client, received: Message) -> Message:
         """Train the global model and, from where it was left, the personal one."""

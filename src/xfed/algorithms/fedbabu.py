@@ -24,8 +24,6 @@ class FedBABU(FedPer):
     backbone. Nothing personal is kept; before the final evaluation each client fine-tunes a copy, which no round sees.
     """
 
-    tuned_at_the_end = True
-
     class Settings(BaseSettings):
         tuning_epochs: NonNegativeInt = Field(
             5, description="epochs of fine-tuning before the final evaluation (original: 5)"
@@ -35,6 +33,11 @@ class FedBABU(FedPer):
         )
 
     settings: Settings
+
+    @property
+    def tuned_at_the_end(self) -> bool:
+        """Tell that it is, unless for no epoch."""
+        return self.settings.tuning_epochs > 0
 
     @property
     def stays(self) -> Parts:

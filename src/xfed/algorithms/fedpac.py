@@ -16,8 +16,9 @@ from xfed.algorithms.common.simplex_qp import Matrix, smallest_norm_weights
 from xfed.algorithms.fedper import FedPer
 from xfed.components import BaseSettings
 from xfed.models.parts import Parts
-from xfed.protocol.algorithm import method
+from xfed.protocol.algorithm import Use, method
 from xfed.protocol.client import Client
+from xfed.protocol.cohort import Cohort
 from xfed.protocol.message import Message
 from xfed.protocol.server import Server
 from xfed.protocol.uploads import Uploads
@@ -122,9 +123,8 @@ class FedPAC(FedPer):
         scope = self.exits_in_scope(client.exits)
         model = client.model(client.state, received.tensors)
         labels = client.data.train.labels()
-        classes = len(client.data.train.dataset.classes)
-        before = client.outputs(model, scope).features
-        means = {j: ClassMeans.of(before[j].cpu(), labels, classes) for j in scope}
+        before = client.outputs_by_batch(model, scope).features
+        means = {j: ClassMeans.of(before[j].cpu(), labels, client.classes) for j in scope}
         phase = client.phase(self.joint(client))
         heads = replace(phase, parts=Parts.EXITS, epochs=self.settings.head_epochs)
         if self.settings.head_rate is not None:
@@ -135,12 +135,12 @@ class FedPAC(FedPer):
             body = replace(body, objective=body.objective + FeatureAlignment(targets, self.settings.lam))
         trained = client.train(model, [heads, body])
         client.state.update(client.pack(trained, self.stays))
-        after = client.outputs(trained, scope).features
+        after = client.outputs_by_batch(trained, scope).features
         tensors = client.pack(trained, self.travelling) | {"class_counts": means[scope[0]].counts.float()}
         for j in scope:
             tensors[f"variances.{j}"] = means[j].variance(before[j].cpu(), labels).float().view(1)
             tensors[f"weighted_means.{j}"] = (means[j].priors()[:, None] * means[j].means).float()
-            tensors[f"class_means.{j}"] = ClassMeans.of(after[j].cpu(), labels, classes).means.float()
+            tensors[f"class_means.{j}"] = ClassMeans.of(after[j].cpu(), labels, client.classes).means.float()
         return Message(tensors, {"samples": client.samples})
 
     def _targets(self, client: Client, received: Message, exit_index: int, own: ClassMeans) -> Tensor:
@@ -151,16 +151,16 @@ class FedPAC(FedPer):
 
     # On the server
 
-    def deliver(self, server: Server, clients: Sequence[int]) -> dict[int, Message]:
+    def model_for(self, server: Server, clients: Sequence[int], use: Use) -> dict[int, Message]:
         """Send the backbone and the client's combined exits."""
-        messages = super().deliver(server, clients)
+        messages = super().model_for(server, clients, use)
         parts = [part for part in Parts.EXITS if server.layout.count(part)]
         return {c: messages[c].having({p.key: server.kept_or_initial(c, p) for p in parts}) for c in clients}
 
-    def outgoing(self, server: Server, clients: Sequence[int]) -> dict[int, Message]:
+    def besides(self, server: Server, cohort: Cohort) -> dict[int, Message]:
         """Send the centroids too."""
         centroids = {n: t for n, t in server.tensors.items() if n.startswith("centroids.") or n == "known_classes"}
-        return {client: message.having(centroids) for client, message in self.deliver(server, clients).items()}
+        return {client: Message(centroids) for client in cohort.clients}
 
     def aggregate(self, server: Server, uploads: Uploads) -> None:
         """Average the backbone, update centroids, and combine exits from the snapshot of this round's."""

@@ -33,6 +33,11 @@ class FedRep(FedPer):
 
     settings: Settings
 
+    @property
+    def tuned_at_the_end(self) -> bool:
+        """Tell whether there is a final head pass."""
+        return self.settings.final_head_epochs > 0
+
     def phases(self, client: Client, received: Message) -> list[Phase]:
         """Train the exits on a frozen backbone, then the backbone under frozen exits."""
         phase = client.phase(self.joint(client))

@@ -111,8 +111,7 @@ class FedRoD(FedAvg):
 
         γ = 0 means no prior at all: 0 · log 0 counts as 0.
         """
-        classes = len(client.data.train.dataset.classes)
-        counts = torch.bincount(client.data.train.labels(), minlength=classes).float()
+        counts = torch.bincount(client.data.train.labels(), minlength=client.classes).float()
         prior = (self.settings.gamma * counts.log()).nan_to_num(nan=0.0, neginf=-torch.inf)
         return prior.to(client.trainer.device)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
+from xfed.components import BaseSettings
 from xfed.models.parts import Parts
 from xfed.protocol.algorithm import Algorithm, method
 
@@ -15,3 +18,15 @@ class Local(Algorithm):
     """
 
     travels = Parts.NONE
+
+    class Settings(BaseSettings):
+        everyone: bool = Field(
+            False, description="train all clients in every round: more compute than the other methods, not comparable"
+        )
+
+    settings: Settings
+
+    @property
+    def everyone(self) -> bool:
+        """Tell whether sampling is left out."""
+        return self.settings.everyone

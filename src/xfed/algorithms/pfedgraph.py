@@ -13,8 +13,9 @@ from xfed.algorithms.common.matching import project_on_simplex
 from xfed.algorithms.common.whole_models import WholeModels, cosines_of, gram
 from xfed.components import BaseSettings
 from xfed.models.parts import Parts
-from xfed.protocol.algorithm import method
+from xfed.protocol.algorithm import Use, method
 from xfed.protocol.client import Client
+from xfed.protocol.cohort import Cohort
 from xfed.protocol.message import Message
 from xfed.protocol.server import Server
 from xfed.protocol.uploads import Uploads
@@ -48,20 +49,16 @@ class PFedGraph(WholeModels):
 
     settings: Settings
 
-    def deliver(self, server: Server, clients: Sequence[int]) -> dict[int, Message]:
-        """Send the mixture that a client is evaluated with, if it is."""
-        if self.settings.evaluated == "trained":
-            return super().deliver(server, clients)
-        return super().outgoing(server, clients)
+    def model_for(self, server: Server, clients: Sequence[int], use: Use) -> dict[int, Message]:
+        """Send the mixture, which is also what a client is evaluated with unless that is its own model."""
+        messages = super().model_for(server, clients, use)
+        mixed = use == "evaluation" and self.settings.evaluated == "mixture"
+        return self.with_mixtures(server, messages) if mixed else messages
 
-    def outgoing(self, server: Server, clients: Sequence[int]) -> dict[int, Message]:
-        """Send the mixture to start from and, once there is one, the direction to be pulled to."""
-        messages = super().outgoing(server, clients)
-        for client in clients:
-            kept = server.kept.get(client)
-            target = {name: tensor for name, tensor in kept.items() if name.startswith(TARGET)}
-            messages[client] = messages[client].having(target)
-        return messages
+    def besides(self, server: Server, cohort: Cohort) -> dict[int, Message]:
+        """Send the direction to be pulled to, once there is one."""
+        kept = {client: server.kept.get(client) for client in cohort.clients}
+        return {c: Message({n: t for n, t in tensors.items() if n.startswith(TARGET)}) for c, tensors in kept.items()}
 
     def phases(self, client: Client, received: Message) -> list[Phase]:
         """Train everything, pulled towards the collaborators' direction."""

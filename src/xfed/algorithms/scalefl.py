@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +22,8 @@ from xfed.training.distillation import divergence
 from xfed.training.objectives import Batch, Objective
 from xfed.training.trainer import Phase
 
-WIDTHS = {2: (0.75, 1.0), 3: (0.7, 0.75, 1.0), 4: (0.7, 0.7, 0.75, 1.0)}
+ORIGINAL_WIDTHS = (Fraction(7, 10), Fraction(7, 10), Fraction(3, 4), Fraction(1))
+WIDTHS = {levels: ORIGINAL_WIDTHS[-levels:] for levels in (2, 3, 4)}
 """Share of channels per level; four are the original's, the shorter lists drop its first entries."""
 OFFICIAL_TEMPERATURE, OFFICIAL_STRENGTH, OFFICIAL_START = 3.0, 0.05, 0.25
 
@@ -83,6 +85,7 @@ class ScaleFL(FedAvg):
 
     def check(self, subnetworks: Subnetworks, population: int) -> None:
         """Refuse single-exit networks, and by width those without convolutions."""
+        super().check(subnetworks, population)
         refuse_single_exit(self, subnetworks)
         if self.settings.hetero:
             refuse_local_statistics(self, subnetworks)
@@ -94,8 +97,7 @@ class ScaleFL(FedAvg):
         s = self.settings
         objective: Objective = DeeperWeighsMore(s.gamma, s.temperature, detached=True)
         if s.official_kd:
-            classes = len(client.data.train.dataset.classes)
             active = client.round > OFFICIAL_START * client.schedule.rounds
-            strength = OFFICIAL_STRENGTH / classes if active else 0.0  # an elementwise mean divides by the classes too
+            strength = OFFICIAL_STRENGTH / client.classes if active else 0.0  # an elementwise mean divides so too
             objective = DeeperWeighsMore(strength, OFFICIAL_TEMPERATURE, detached=False)
         return [client.phase(objective)]

@@ -15,7 +15,7 @@ from xfed.algorithms.common.selection import SCHEDULES, ScheduleName, select_stu
 from xfed.algorithms.fedper import FedPer
 from xfed.components import BaseSettings
 from xfed.models.parts import Parts
-from xfed.protocol.algorithm import method
+from xfed.protocol.algorithm import Use, method
 from xfed.protocol.client import Client
 from xfed.protocol.cohort import Cohort
 from xfed.protocol.message import Message
@@ -93,64 +93,61 @@ class XFed(FedPer):
 
     # On the server
 
-    def deliver(self, server: Server, clients: Sequence[int]) -> dict[int, Message]:
-        """Send the backbone, and the last exit that the client is evaluated with."""
-        if self.settings.evaluated == "trained":
-            exits = self._trained(server, clients)
-        elif self.settings.mix == "end":
-            exits = self._to_train_from(server, clients)
-        else:
-            exits = self._mixture(server, clients, server.kept.known())
-        return self._with_exits(server, clients, exits)
+    def model_for(self, server: Server, clients: Sequence[int], use: Use) -> dict[int, Message]:
+        """Send the backbone and a last exit: the mixture to train from, or the one the client is evaluated with."""
+        messages = super().model_for(server, clients, use)
+        exits = self._last_exits(server, clients, use)
+        return {client: messages[client].having({LAST: row}) for client, row in zip(clients, exits, strict=True)}
 
-    def outgoing(self, server: Server, clients: Sequence[int]) -> dict[int, Message]:
-        """Send the backbone, and the mixed last exit to train from."""
-        return self._with_exits(server, clients, self._to_train_from(server, clients))
-
-    def download(self, server: Server, cohort: Cohort) -> dict[int, Message]:
-        """Send the exits that train this round, too."""
+    def besides(self, server: Server, cohort: Cohort) -> dict[int, Message]:
+        """Send which exits train this round."""
         clients = cohort.clients
         directions = self._directions(server, clients)
         share = SCHEDULES[self.settings.schedule](cohort.round, cohort.rounds)
         similarity = cosines(directions, directions, clients, clients)
         students = select_students(similarity, share, server.layout.exits, server.ties(cohort.round))
-        messages = super().download(server, cohort)
-        return {client: messages[client].having(students=s) for client, s in zip(clients, students, strict=True)}
+        server.note("cohort", list(clients))
+        server.note("similarity", similarity)
+        server.note("students", [[j in chosen for j in range(server.layout.exits)] for chosen in students])
+        return {client: Message(values={"students": s}) for client, s in zip(clients, students, strict=True)}
 
     def aggregate(self, server: Server, uploads: Uploads) -> None:
         """Average the backbone; keep last exits and their changes; mix teachers from that snapshot."""
         super().aggregate(server, uploads)
         clients = uploads.clients
-        sent = self._to_train_from(server, clients)
-        for client, before, after in zip(clients, sent, uploads.stack(Parts.LAST_EXIT), strict=True):
+        for client in clients:
+            before, after = uploads.sent(client).tensors[LAST], uploads.of(client).tensors[LAST]
             server.keep(client, trained=after, update=after - before)
         if self.settings.mix == "end":
-            mixtures = self._mixture(server, clients, self._teachers(server, clients))
+            mixtures = self._mixture(server, clients, self._teachers(server, clients), noted=True)
             for client, row in zip(clients, mixtures, strict=True):
                 server.keep(client, mixed=row)
 
-    def _with_exits(self, server: Server, clients: Sequence[int], exits: Tensor) -> dict[int, Message]:
-        messages = super().deliver(server, clients)
-        return {c: messages[c].having({LAST: row}) for c, row in zip(clients, exits, strict=True)}
-
-    def _to_train_from(self, server: Server, clients: Sequence[int]) -> Tensor:
-        """Give the last exits that go out for training; asked again before the uploads are kept, the same."""
-        if self.settings.mix == "start":
-            return self._mixture(server, clients, self._teachers(server, clients))
-        return torch.stack([server.kept_or_initial(client, Parts.LAST_EXIT, "mixed") for client in clients])
+    def _last_exits(self, server: Server, clients: Sequence[int], use: Use) -> Tensor:
+        if use == "evaluation" and self.settings.evaluated == "trained":
+            return self._trained(server, clients)
+        if self.settings.mix == "end":
+            return torch.stack([server.kept_or_initial(client, Parts.LAST_EXIT, "mixed") for client in clients])
+        if use == "evaluation":
+            return self._mixture(server, clients, server.kept.known())
+        return self._mixture(server, clients, self._teachers(server, clients), noted=True)
 
     def _teachers(self, server: Server, clients: Sequence[int]) -> list[int]:
         if self.settings.teachers == "all":
             return server.kept.known()
         return [client for client in clients if server.kept.get(client)]
 
-    def _mixture(self, server: Server, clients: Sequence[int], teachers: Sequence[int]) -> Tensor:
+    def _mixture(self, server: Server, clients: Sequence[int], teachers: Sequence[int], noted: bool = False) -> Tensor:
         """Compute h̄_i = Σ_j k_ij h_jm for each client i over the teachers j; without teachers, the initial exit."""
         if not teachers:
             return self._trained(server, clients)
         theirs = self._directions(server, teachers)
         ours = theirs if list(clients) == list(teachers) else self._directions(server, clients)
         weights = match_teachers(cosines(ours, theirs, clients, teachers), self.settings.mu)
+        if noted:
+            server.note("teacher_weights", weights)
+            server.note("teacher_students", list(clients))
+            server.note("teachers", list(teachers))
         return torch.from_numpy(weights).float() @ self._trained(server, teachers)
 
     def _trained(self, server: Server, clients: Sequence[int]) -> Tensor:

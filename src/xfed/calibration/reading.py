@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from xfed.errors import InputError
-from xfed.evaluation.traces import ExitTrace, latest_trace
-from xfed.running import Run
+from xfed.evaluation.traces import ExitTrace
+from xfed.runs.directory import TraceOf
+from xfed.runs.reader import Run
 
 
 @dataclass(frozen=True)
@@ -23,25 +23,25 @@ class Traces:
 def read_traces(run: Run) -> Traces:
     """Read the latest traces of a run; refuse a run that has nothing to calibrate or nothing to calibrate with."""
     name = str(run.path)
-    macs = tuple(float(macs) for macs in run.environment()["network"]["exit_macs"])
+    macs = tuple(float(macs) for macs in run.exit_macs)
     if len(macs) == 1:
         raise InputError(f"the network of run {name!r} has a single exit; there is nothing to calibrate")
-    path = latest_trace(run.path, "calibration")
-    calibration = None if path is None else _read(path, len(macs))
+    calibration, test = (_fitting(run, of, len(macs)) for of in ("calibration", "test"))
     if calibration is None or not len(calibration):
-        if run.experiment.calibration == 0:
+        if not run.experiment.evaluation.traces:
+            raise InputError(f"run {name!r} kept no exit traces; train without --traces false")
+        if run.experiment.dealing.calibration == 0:
             raise InputError(
                 f"run {name!r} set no calibration samples aside (its calibration share is 0), and thresholds are never "
                 "chosen on test samples; train with --calibration 0.2"
             )
         raise InputError(f"run {name!r} has no calibration trace; 'xfed resume {run.path}' finishes it")
-    tested = latest_trace(run.path, "test")
-    test = None if tested is None else _read(tested, len(macs))
-    return Traces(calibration, test, macs, range(run.experiment.clients))
+    return Traces(calibration, test, macs, range(run.experiment.dealing.clients))
 
 
-def _read(path: Path, exits: int) -> ExitTrace:
-    trace = ExitTrace.read(path)
-    if trace.exits != exits:
+def _fitting(run: Run, of: TraceOf, exits: int) -> ExitTrace | None:
+    trace = run.trace(of)
+    if trace is not None and trace.exits != exits:
+        path = run.directory.latest_trace(of)
         raise InputError(f"exit trace {str(path)!r} has {trace.exits} exits, but the run's network {exits}")
     return trace

@@ -1,16 +1,16 @@
-"""The front door: parse, carry out, and tell bad input in one sentence with exit code 2."""
+"""The front door: parse, carry out, and tell bad input in one sentence with exit code 2.
+
+Commands are imported when they are called, so that help and listings are there at once.
+"""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
 import click
 
-from xfed.components import load_plugins
-from xfed.errors import ClientError, InputError
-from xfed.running import Interrupted
+from xfed.errors import ClientError, InputError, Interrupted
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
@@ -22,14 +22,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def execute(arguments: Sequence[str]) -> int:
     """Run the command line and give the exit code."""
-    from xfed.cli.commands import build
-    from xfed.cli.options import glance
+    from xfed.cli.group import FrontDoor
 
     try:
-        for folder in glance(arguments, "--data-dir"):
-            os.environ["XFED_DATA"] = folder
-        load_plugins(glance(arguments, "--plugin"))
-        code = build(arguments).main(args=list(arguments), prog_name="xfed", standalone_mode=False)
+        code = FrontDoor(arguments).main(args=list(arguments), prog_name="xfed", standalone_mode=False)
     except InputError as error:
         return _tell(str(error), BAD_INPUT)
     except click.UsageError as error:

@@ -11,27 +11,31 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from xfed.assembly import partition_of
 from xfed.cli.options import DATA_DIR, PanelCommand, experiment_options, gather, glance
 from xfed.data.catalogue import Status, check, fetch, list_status, status
+from xfed.data.raw.locations import looking_into
 from xfed.experiment import Experiment
+from xfed.experiment.sections import Evaluating, Place, Training
 from xfed.files import write_json
 from xfed.report.partition import draw_partition
+from xfed.running import partition_of
 
 OF_A_METHOD = (
-    "method", "model", "exits", "sample", "rounds", "epochs", "batch_size", "lr", "lr_decay", "momentum",
-    "weight_decay", "bn_statistics", "eval_every", "checkpoint_every", "engine", "workers", "device", "out",
-)  # fmt: skip
+    *("method", "model", "exits"),
+    *Training.model_fields,
+    *Evaluating.model_fields,
+    *(name for name in Place.model_fields if name not in ("data_dir", "plugin")),
+)
 
 
-def data_commands(arguments: Sequence[str]) -> click.Group:
+def data_commands(arguments: Sequence[str]) -> list[click.Command]:
     """Build the group."""
     name = click.Argument(["name"])
     dataset = (glance(arguments, "--dataset") or [Experiment.model_fields["dataset"].default])[-1]
     plot = click.Option(["--plot"], type=Path, metavar="path", help="draw clients × classes (png, svg, pdf)")
     save = click.Option(["--save"], type=Path, metavar="path", help="write it to a file (json, safetensors)")
     setting = click.Option(["--set", "assignments"], multiple=True, metavar="key=value", help="set any setting")
-    return click.Group(
+    group = click.Group(
         "data",
         help="Data sets: what is here, how to get it, how it is dealt out.",
         commands=[
@@ -48,14 +52,17 @@ def data_commands(arguments: Sequence[str]) -> click.Group:
             ),
         ],
     )
+    return [group]
 
 
-def _list() -> None:
+def _list(data_dir: Path | None) -> None:
     table = Table()
     for column in ("data set", "state", "samples", "classes", "size", "where"):
         right = column in ("samples", "classes", "size")
         table.add_column(column, justify="right" if right else "left", overflow="fold")
-    for each in list_status():
+    with looking_into(data_dir):
+        found = list_status()
+    for each in found:
         table.add_row(each.name, each.state, *_numbers(each), str(each.where or each.note))
     Console().print(table)
 
@@ -66,9 +73,10 @@ def _numbers(each: Status) -> tuple[str, str, str]:
     return samples, classes, size
 
 
-def _fetch(name: str) -> None:
-    fetch(name)
-    _describe(status(name))
+def _fetch(name: str, data_dir: Path | None) -> None:
+    with looking_into(data_dir):
+        fetch(name)
+        _describe(status(name))
 
 
 def _describe(each: Status) -> None:
@@ -79,8 +87,9 @@ def _describe(each: Status) -> None:
         console.print(f"  sha256 of {what}: {digest}", highlight=False, soft_wrap=True)
 
 
-def _check(name: str) -> None:
-    result = check(name)
+def _check(name: str, data_dir: Path | None) -> None:
+    with looking_into(data_dir):
+        result = check(name)
     table = Table()
     for column in (f"{name}", "here", "published", ""):
         table.add_column(column, overflow="fold")
@@ -93,7 +102,7 @@ def _check(name: str) -> None:
 
 def _partition(plot: Path | None, save: Path | None, assignments: Sequence[str], **_: Any) -> None:
     experiment = Experiment.from_mapping(gather({}, assignments))
-    dataset = experiment.dataset_source().load()
+    dataset = experiment.load_data()
     partition = partition_of(experiment, dataset)
     labels = dataset.labels.numpy()
     counts = partition.class_counts(labels, len(dataset.classes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,13 +12,13 @@ from rich.table import Table
 
 from xfed.cli.options import parse_clients
 from xfed.errors import InputError
-from xfed.running import open_run
+from xfed.runs.reader import open_run
 from xfed_runtime import FORMATS
 
 BUNDLE = click.Argument(["path"], type=Path, metavar="BUNDLE")
 
 
-def deployment_commands() -> list[click.Command]:
+def deployment_commands(arguments: Sequence[str]) -> list[click.Command]:
     """Build the commands."""
     return [
         click.Command(
@@ -77,7 +77,7 @@ def _told() -> Iterator[None]:
 
 def _export(path: Path, clients: str, formats: str, out: Path) -> None:
     run = open_run(path)
-    chosen = parse_clients(clients, run.experiment.clients)
+    chosen = parse_clients(clients, run.experiment.dealing.clients)
     try:
         from xfed.export.bundle import export
     except ModuleNotFoundError as error:

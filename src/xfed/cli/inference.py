@@ -22,7 +22,7 @@ from xfed.files import write_text
 from xfed.inference.case_study import Setup, case_study
 from xfed.report import case_study as report
 from xfed.report.tables import print_whole
-from xfed.running import open_run
+from xfed.runs.reader import open_run
 from xfed_runtime.answers import ANSWERS, Answer
 from xfed_runtime.device import Device, DeviceError
 from xfed_runtime.policy import SIGNALS, Signal
@@ -30,7 +30,7 @@ from xfed_runtime.policy import SIGNALS, Signal
 WISHES = "--budget, --latency, --max-drop or --risk"
 
 
-def inference_commands() -> list[click.Command]:
+def inference_commands(arguments: Sequence[str]) -> list[click.Command]:
     """Build the commands."""
     return [CALIBRATE, CASE_STUDY]
 
@@ -219,15 +219,16 @@ def _case_study(
     samples: int | None,
     repetitions: int,
     out: Path,
+    data_dir: Path | None,
 ) -> None:
-    run = open_run(path)
-    if len(run.environment()["network"]["exit_macs"]) == 1:
+    run = open_run(path, data_dir)
+    if len(run.exit_macs) == 1:
         raise InputError(f"the network of run {str(path)!r} has a single exit; there is no way to leave early")
     if not 0 <= epsilon <= 1:
         raise InputError(f"--epsilon is {epsilon:g}; allowed: numbers from 0 to 1")
     if not (math.isfinite(noise) and noise >= 0):
         raise InputError(f"--noise is {noise:g}; allowed: numbers from 0")
-    chosen = tuple(parse_clients(clients, run.experiment.clients))
+    chosen = tuple(parse_clients(clients, run.experiment.dealing.clients))
     setup = Setup(chosen, epsilon, noise, samples, repetitions)
     measured = list(case_study(run, [open_run(each) for each in static], setup))
     write_text(out / "case-study.md", report.markdown(measured, setup))

@@ -9,8 +9,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from xfed.assembly import build_network
-from xfed.cli.options import DATA_DIR, gather
+from xfed.cli.options import gather
 from xfed.experiment import Experiment
 from xfed.models.describe import describe
 from xfed.report.tables import print_whole
@@ -19,10 +18,9 @@ from xfed.report.tables import print_whole
 def _describe(name: str, assignments: Sequence[str], **chosen: Any) -> None:
     values = {key: value for key, value in chosen.items() if value is not None}
     experiment = Experiment.from_mapping({**gather({}, assignments), **values, "model": name})
-    dataset = experiment.dataset_source().load()
-    network = build_network(experiment, dataset.input_shape, len(dataset.classes))
-    description = describe(network, dataset.example())
-    table = Table(title=f"{name} on {experiment.dataset}: {dataset.input_shape} → {len(dataset.classes)} classes")
+    card = experiment.dataset_source().outline() or experiment.load_data().card
+    description = describe(experiment.network(card.input_shape, len(card.classes)), card.example())
+    table = Table(title=f"{name} on {experiment.dataset}: {card.input_shape} → {len(card.classes)} classes")
     for column in ("", "output", "parameters", "bytes", "MACs so far, exact", "thop"):
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
     for row in description.rows:
@@ -46,7 +44,7 @@ DESCRIBE = click.Command(
         click.Option(["--dataset"], metavar="name", help="data set whose inputs and classes it gets  [digits]"),
         click.Option(["--exits"], metavar="all|last", help="an exit after every stage, or the last one alone  [all]"),
         click.Option(["--set", "assignments"], multiple=True, metavar="key=value", help="set any setting"),
-        DATA_DIR,
+        click.Option(["--data-dir"], metavar="path", help="folder with raw data; default: XFED_DATA, then a cache"),
     ],
     help="Show shapes, parameters, bytes and MACs per stage and exit.",
 )

@@ -13,12 +13,11 @@ import click
 import yaml
 from pydantic import BaseModel
 
-from xfed.components import Component
 from xfed.data.dataset import datasets
 from xfed.errors import InputError
-from xfed.experiment import ELSEWHERE, Experiment
-from xfed.models.network import models
-from xfed.protocol.algorithm import methods
+from xfed.experiment import Experiment
+from xfed.experiment.experiment import ROLES, SECTIONS
+from xfed.experiment.sections import Place
 
 
 class SettingOption(click.Option):
@@ -31,15 +30,7 @@ class SettingOption(click.Option):
         self.key, self.panel = key, panel
 
 
-class DataDirOption(click.Option):
-    """Where raw data lie; read before the command runs, so that every process sees it."""
-
-    panel = "Where it runs"
-
-
-DATA_DIR = DataDirOption(
-    ["--data-dir"], metavar="path", expose_value=False, help="folder with raw data; default: XFED_DATA, then a cache"
-)
+DATA_DIR = click.Option(["--data-dir"], type=Path, metavar="path", help=Place.model_fields["data_dir"].description)
 
 
 class PanelCommand(click.Command):
@@ -55,6 +46,14 @@ class PanelCommand(click.Command):
         for title, records in panels.items():
             with formatter.section(title):
                 formatter.write_dl(records)
+
+
+TITLES = {
+    "dealing": "Who holds which samples",
+    "training": "Training",
+    "evaluation": "Evaluation",
+    "place": "Where it runs",
+}
 
 
 def describe_type(annotation: Any) -> str:
@@ -82,14 +81,13 @@ def _options(
     model: type[BaseModel], panel: str, prefix: str = "", hidden: bool = False, suited: Mapping[str, Any] | None = None
 ) -> Iterator[SettingOption]:
     for name, kind, general, text in setting_lines(model):
-        where = "Where it runs" if not prefix and name in ELSEWHERE else panel
         default = (suited or {}).get(name, general)
         shown = "" if default in (None, ()) else f"  [{default}]"
         flag = f"--{prefix}{name}" if prefix else f"--{name.replace('_', '-')}"
         yield SettingOption(
             flag,
             prefix + name,
-            where,
+            panel,
             metavar=kind,
             help=text + shown,
             hidden=hidden,
@@ -104,17 +102,14 @@ def experiment_options(without: Sequence[str], chosen: Sequence[str]) -> list[cl
     Those of components that are not chosen are understood but left out of --help.
     """
     suited = {k: v for source in datasets if source.name in chosen for k, v in source.recommended.items()}
-    experiment = _options(Experiment, "Experiment", suited=suited)
-    parameters: list[click.Parameter] = [o for o in experiment if o.key not in {*without, "settings"}]
-    parameters.append(DATA_DIR)
-    kinds: list[tuple[str, list[type[Component]]]] = [
-        ("method", list(methods)),
-        ("data set", list(datasets)),
-        ("model", list(models)),
-    ]
-    for kind, components in kinds:
+    left_out = {*without, *SECTIONS, "settings"}
+    options = list(_options(Experiment, "Experiment", suited=suited))
+    for section, model in SECTIONS.items():
+        options += _options(model, TITLES[section], suited=suited)
+    parameters: list[click.Parameter] = [option for option in options if option.key not in left_out]
+    for role, components in ROLES.items():
         for component in components:
-            title = f"Settings of {kind} {component.name}"
+            title = f"Settings of {role.replace('dataset', 'data set')} {component.name}"
             hidden = component.name not in chosen
             own = suited.get(component.name, {})
             parameters += _options(component.Settings, title, f"{component.name}.", hidden, own)
@@ -132,13 +127,12 @@ def gather(file_values: Mapping[str, Any], assignments: Sequence[str]) -> dict[s
     """Put settings together: a file, overridden by --set, overridden by options."""
     values: dict[str, Any] = {}
     for key, value in file_values.items():
-        if isinstance(value, Mapping) and key not in Experiment.model_fields:
-            values.update((f"{key}.{name}", inner) for name, inner in value.items())
-        elif key == "settings":
-            for section, inner_values in (value or {}).items():
-                values.update((f"{section}.{name}", inner) for name, inner in inner_values.items())
+        if key == "settings" and isinstance(value, Mapping):
+            values.update(_dotted(value))
+        elif key in SECTIONS and isinstance(value, Mapping):
+            values.update(value)
         else:
-            values[key] = value
+            values.update(_dotted({key: value}))
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         if not equals:
@@ -151,6 +145,17 @@ def gather(file_values: Mapping[str, Any], assignments: Sequence[str]) -> dict[s
             if given not in (None, ()):
                 values[parameter.key] = given
     return values
+
+
+def _dotted(sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the settings within sections as `section.name`, so that single ones can be overridden."""
+    flat: dict[str, Any] = {}
+    for section, value in sections.items():
+        if isinstance(value, Mapping):
+            flat.update((f"{section}.{name}", inner) for name, inner in value.items())
+        else:
+            flat[section] = value
+    return flat
 
 
 def parse_clients(text: str, population: int) -> list[int]:

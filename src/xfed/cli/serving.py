@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from xfed.errors import InputError
 from xfed_runtime import FORMATS
 
 
-def serving_commands() -> list[click.Command]:
+def serving_commands(arguments: Sequence[str]) -> list[click.Command]:
     """Build the command."""
     return [
         click.Command(

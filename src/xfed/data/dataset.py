@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, SupportsIndex, TypeVar
+from typing import Any, ClassVar, SupportsIndex, TypeVar
 
 import numpy as np
+import safetensors.torch
 import torch
 from torch import Tensor
 
 from xfed.components import Component, Registry
+from xfed.data.card import DataCard, Kind, normalised
 from xfed.errors import InputError
-
-Kind = Literal["image", "text"]
 
 
 @dataclass(frozen=True)
@@ -76,11 +78,26 @@ class Dataset:
         """Shape of one input; for text the length of a row."""
         return tuple(self.inputs.shape[1:])
 
+    @cached_property
+    def card(self) -> DataCard:
+        """Everything but the samples."""
+        text = self.kind == "text"
+        return DataCard(
+            self.name,
+            self.checksum(),
+            self.kind,
+            self.input_shape,
+            self.classes,
+            self.scale,
+            self.mean,
+            self.std,
+            tokens=int(self.inputs.max()) + 1 if text else None,
+            vocabulary=self.vocabulary,
+        )
+
     def normalise(self, raw: Tensor) -> Tensor:
         """Turn stored values into what a network takes."""
-        if self.kind == "text":
-            return raw.to(torch.int64)
-        return raw.to(torch.float32, copy=True).mul_(1 / (self.scale * self.std)).sub_(self.mean / self.std)
+        return normalised(raw, self.kind, self.scale, self.mean, self.std)
 
     def to(self, device: torch.device) -> Dataset:
         """Move the samples to a device, once."""
@@ -101,11 +118,31 @@ class Dataset:
         object.__setattr__(noted, "reopen", reopen)
         return noted
 
-    def example(self) -> Tensor:
-        """Give one input as a network takes it; for text the most demanding one: full length, the largest token id."""
-        if self.kind == "text":
-            return torch.full((1, *self.input_shape), int(self.inputs.max()), dtype=torch.int64)
-        return self.normalise(self.inputs[:1].cpu())
+    def to_bytes(self) -> bytes:
+        """Encode all samples and what else there is, for a machine that has none of the files."""
+        plain = {
+            name: getattr(self, name) for name in ("name", "classes", "scale", "mean", "std", "kind", "vocabulary")
+        }
+        tensors = {"inputs": self.inputs, "labels": self.labels}
+        if self.groups is not None:
+            tensors["groups"] = self.groups
+        encoded: bytes = safetensors.torch.save(tensors, metadata={"plain": json.dumps(plain)})
+        return encoded
+
+    @classmethod
+    def from_bytes(cls, data: bytes, sha256: str) -> Dataset:
+        """Decode what `to_bytes` gave, and make sure that it is the data that was meant."""
+        try:
+            header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+            fields: dict[str, Any] = json.loads(header["__metadata__"]["plain"]) | safetensors.torch.load(data)
+            for name in ("classes", "vocabulary"):
+                fields[name] = None if fields[name] is None else tuple(fields[name])
+            made = cls(**fields)
+        except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"the data set's bytes are damaged ({type(error).__name__})") from None
+        if made.checksum() != sha256:
+            raise InputError(f"the bytes of data set {made.name!r} are not those that were meant")
+        return made
 
     def checksum(self) -> str:
         """Identify the content: shapes, types, inputs, labels, vocabulary and natural clients."""
@@ -135,6 +172,8 @@ class Published:
     test: int
     classes: int
     sha256: Mapping[str, str] = field(default_factory=dict)
+    input_shape: tuple[int, ...] | None = None
+    """Shape of an image; not of text, whose length is a setting."""
 
 
 class DatasetSource(Component):
@@ -149,6 +188,14 @@ class DatasetSource(Component):
     def load(self) -> Dataset:
         """Read the whole data set, published train and test parts pooled."""
         raise NotImplementedError
+
+    def outline(self) -> DataCard | None:
+        """Say what a network must fit, where that is known without having the data."""
+        known = self.published
+        if known is None or known.input_shape is None:
+            return None
+        classes = tuple(map(str, range(known.classes)))
+        return DataCard(self.name, "", "image", known.input_shape, classes, scale=255.0, mean=0.5, std=0.5)
 
 
 class FunctionSource(DatasetSource):

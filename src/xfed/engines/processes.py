@@ -1,77 +1,72 @@
 """One single-threaded worker process per core; data and messages in shared memory.
 
-Tasks are dealt out in the order given, results handed back in that same order. A worker that dies is replaced
-and its task run again: work depends on the task alone, so the bits are the same.
+A worker that dies is replaced and its tasks are run again: work depends on the task alone, so the bits are the same.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
-import traceback
+import time
 import types
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from itertools import count
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, SpawnContext
-from typing import Literal
+from typing import TypeVar
 
 import torch
 import torch.multiprocessing as multiprocessing
+from pydantic import Field, PositiveFloat
 from threadpoolctl import threadpool_limits
 
+from xfed.components import BaseSettings
 from xfed.data.dataset import Dataset
-from xfed.engines.allocator import keep_freed_memory, return_freed_memory
-from xfed.engines.mailbox import Inbox, Letter, Outbox
-from xfed.errors import ClientError, InputError
-from xfed.evaluation.accuracy import Evaluation
-from xfed.federation.host import Host, Task, Trained, named
-from xfed.protocol.message import Message
+from xfed.data.dealing.partition import Partition
+from xfed.engines.workers.allocator import keep_freed_memory, return_freed_memory
+from xfed.engines.workers.mailbox import Inbox, Outbox
+from xfed.errors import InputError
+from xfed.federation.carrying import keep_states, with_states
+from xfed.federation.host import Host, simulated
+from xfed.protocol.engine import Engine, Job, engine
+from xfed.protocol.words import Briefing, Evaluated, EvaluateTask, Failed, Task, Trained, TrainTask
 
-Kind = Literal["train", "evaluate"]
-Tasks = Sequence[Task]
-HostBuilder = Callable[[Dataset], Host]
 DEATHS_PER_TASK = 3
+PRELOADED = ["xfed.algorithms.xfed", "xfed.models.convnet", "xfed.data.sources.digits"]
 
 
-def work(build: HostBuilder, dataset: Dataset, connection: Connection) -> None:
-    """Serve tasks until the other end is gone: the main function of a worker process."""
+def work(dataset: Dataset, partition: Partition, device: str, connection: Connection) -> None:
+    """Answer letters until the other end is gone: the main function of a worker process. The first is the briefing."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     threadpool_limits(1)
     keep_freed_memory()
     inbox, outbox = Inbox(), Outbox()
-    host: Host | None = None
     try:
+        [briefing] = inbox.read(connection.recv_bytes(), copy=True)
+        assert isinstance(briefing, Briefing)
+        host: Host | None = None
         while True:
-            kind, tasks, letter = connection.recv()
+            words = inbox.read(connection.recv_bytes())
             try:
-                host = host or build(dataset)
-                tasks = [replace(task, message=m) for task, m in zip(tasks, inbox.read(letter), strict=True)]
-                connection.send(_answer(host, kind, tasks, outbox))
+                host = host or Host.of(briefing, simulated(dataset, partition, device), device)
+                answers = host.answer(words)
             except InputError as error:
-                connection.send(error)
-            except Exception:
-                connection.send(ClientError(f"{kind} of {named(tasks)} failed:\n{traceback.format_exc()}"))
+                tasks = [word for word in words if isinstance(word, TrainTask | EvaluateTask)]
+                answers = [Failed(task.client, str(error), "input") for task in tasks]
+            letter = outbox.put(answers)
+            outbox.forget()
+            del answers
+            connection.send_bytes(letter)
             return_freed_memory()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass
     finally:
         outbox.close()
         inbox.close()
-
-
-def _answer(host: Host, kind: Kind, tasks: Tasks, outbox: Outbox) -> list[Evaluation] | tuple[Letter, Trained]:
-    """Do the work; an upload then lies in shared memory and nowhere else."""
-    if kind == "evaluate":
-        return host.evaluate(tasks)
-    trained = host.train(*tasks)
-    letter = outbox.put([trained.upload])
-    outbox.forget()
-    return letter, replace(trained, upload=Message())
 
 
 def _context() -> SpawnContext | ForkServerContext:
@@ -82,7 +77,7 @@ def _context() -> SpawnContext | ForkServerContext:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "xfed.running"])
+    context.set_forkserver_preload([__name__, *PRELOADED])
     return context
 
 
@@ -101,41 +96,38 @@ def _without_main() -> Iterator[None]:
 class _Worker:
     """One process, the pipe to it, and what it is doing."""
 
-    build: HostBuilder
-    dataset: Dataset
+    job: Job
+    device: str
     outbox: Outbox = field(default_factory=Outbox)
     inbox: Inbox = field(default_factory=Inbox)
-    doing: int | None = None
+    introduction: Outbox = field(default_factory=Outbox)
+    """Holds the briefing until the worker has answered for the first time."""
+    doing: Sequence[Task] = ()
+    since: float = 0.0
 
     def __post_init__(self) -> None:
         context = _context()
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=work, args=(self.build, self.dataset, theirs), daemon=True)
+        arguments = (self.job.dataset, self.job.partition, self.device, theirs)
+        self.process = context.Process(target=work, args=arguments, daemon=True)
         with _without_main():
             self.process.start()
         theirs.close()
-
-    def give(self, number: int, kind: Kind, tasks: Tasks) -> None:
-        """Hand tasks over; that a worker has died shows when its answer is taken."""
-        self.doing = number
         with suppress(BrokenPipeError, ConnectionResetError):
-            letter = self.outbox.put([task.message for task in tasks])
-            self.connection.send((kind, [replace(task, message=Message()) for task in tasks], letter))
+            self.connection.send_bytes(self.introduction.put([self.job.briefing]))
 
-    def take(self) -> Trained | list[Evaluation]:
-        """Receive a result; raises what the worker raised, or EOFError when it died."""
-        answer = self.connection.recv()
-        self.doing = None
-        if isinstance(answer, Exception):
-            raise answer
-        if isinstance(answer, list):
-            return answer
-        letter: Letter
-        letter, trained = answer
-        [seen] = self.inbox.read(letter)
-        upload = Message({name: tensor.clone() for name, tensor in seen.tensors.items()}, seen.values)
-        result: Trained = replace(trained, upload=upload)
-        return result
+    def give(self, tasks: Sequence[Task]) -> None:
+        """Hand tasks over; that a worker has died shows when its answer is taken."""
+        self.doing, self.since = tasks, time.monotonic()
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.connection.send_bytes(self.outbox.put(with_states(tasks, self.job.states)))
+
+    def take(self) -> list[Trained | Evaluated | Failed]:
+        """Receive results; EOFError when the worker died."""
+        words = self.inbox.read(self.connection.recv_bytes(), copy=True)
+        self.introduction.close()
+        self.doing = ()
+        return keep_states(words, self.job.states)
 
     def close(self, died: bool = False) -> None:
         """End the process and free its memory."""
@@ -145,6 +137,7 @@ class _Worker:
             self.process.kill()
             self.process.join()
             died = True
+        self.introduction.close()
         self.outbox.close()
         try:
             self.inbox.close(unlink=died)
@@ -152,25 +145,36 @@ class _Worker:
             self.inbox.close()
 
 
-class ProcessEngine:
-    """Deals tasks out to worker processes, one for each builder. They start at the first task and stay."""
+T = TypeVar("T", bound=Task)
 
-    def __init__(self, builders: Sequence[HostBuilder], dataset: Dataset) -> None:
-        self._builders = builders
-        self._dataset = dataset.shared()
+
+@engine("processes")
+class ProcessEngine(Engine):
+    """Worker processes on this machine, one per core or GPU; they start at the first task and stay."""
+
+    class Settings(BaseSettings):
+        timeout: PositiveFloat | None = Field(
+            None, description="seconds a client may take for its task; its worker is then replaced, and it has failed"
+        )
+
+    settings: Settings
+
+    def open(self, job: Job) -> None:
+        """Lay the samples where workers need no copy."""
+        self._job = Job(job.briefing, job.dataset.shared(), job.partition, job.states, job.workers, job.device)
         self._workers: list[_Worker] = []
 
-    def train(self, tasks: Iterable[Task]) -> Iterator[Trained]:
+    def train(self, tasks: Iterable[TrainTask]) -> Iterator[Trained | Failed]:
         """Train clients."""
-        for result in self._results("train", ((task,) for task in tasks)):
-            assert isinstance(result, Trained)
+        for result in self._results((task,) for task in tasks):
+            assert isinstance(result, Trained | Failed)
             yield result
 
-    def evaluate(self, groups: Iterable[Sequence[Task]]) -> Iterator[Evaluation]:
+    def evaluate(self, groups: Iterable[Sequence[EvaluateTask]]) -> Iterator[Evaluated | Failed]:
         """Evaluate clients."""
-        for result in self._results("evaluate", groups):
-            assert isinstance(result, list)
-            yield from result
+        for result in self._results(groups):
+            assert isinstance(result, Evaluated | Failed)
+            yield result
 
     def close(self) -> None:
         """End all workers."""
@@ -178,46 +182,67 @@ class ProcessEngine:
             worker.close()
         self._workers = []
 
-    def _results(self, kind: Kind, jobs: Iterable[Tasks]) -> Iterator[Trained | list[Evaluation]]:
-        """Deal jobs out one by one, each taken only when a worker is free for it; results in the order of the jobs."""
+    def _results(self, groups: Iterable[Sequence[T]]) -> Iterator[Trained | Evaluated | Failed]:
+        """Deal groups of tasks out one by one, each taken only when a worker is free for it."""
         if not self._workers:
-            self._workers = [_Worker(build, self._dataset) for build in self._builders]
-        numbered = enumerate(jobs)
-        again: deque[tuple[int, Tasks]] = deque()
-        under_way: dict[int, Tasks] = {}
-        ready: dict[int, Trained | list[Evaluation]] = {}
+            devices = worker_devices(self._job.device, self._job.workers)
+            self._workers = [_Worker(self._job, device) for device in devices]
+        waiting = iter(groups)
+        again: deque[Sequence[Task]] = deque()
         deaths: Counter[int] = Counter()
-        for awaited in count():
-            while awaited not in ready:
-                for worker in self._workers:
-                    job = (again.popleft() if again else next(numbered, None)) if worker.doing is None else None
-                    if job is not None:
-                        under_way[job[0]] = job[1]
-                        worker.give(job[0], kind, job[1])
-                busy = {worker.connection: worker for worker in self._workers if worker.doing is not None}
-                if not busy:
-                    return
-                for connection in wait(list(busy)):
-                    worker = busy[connection]  # type: ignore[index]
-                    doing = worker.doing
-                    assert doing is not None
-                    tasks = under_way.pop(doing)
-                    try:
-                        ready[doing] = worker.take()
-                    except (EOFError, ConnectionResetError):
-                        deaths[doing] += 1
-                        self._replace(worker, tasks, deaths[doing])
-                        again.append((doing, tasks))
-            yield ready.pop(awaited)
+        while True:
+            for worker in self._workers:
+                group = (again.popleft() if again else next(waiting, None)) if not worker.doing else None
+                if group is not None:
+                    worker.give(group)
+            busy = {worker.connection: worker for worker in self._workers if worker.doing}
+            if not busy:
+                return
+            for connection in wait(list(busy), timeout=self._until_timeout(busy.values())):
+                worker = busy[connection]  # type: ignore[index]
+                tasks = worker.doing
+                try:
+                    yield from worker.take()
+                except (EOFError, ConnectionResetError):
+                    self._replace(worker)
+                    deaths[tasks[0].client] += 1
+                    if deaths[tasks[0].client] < DEATHS_PER_TASK:
+                        again.append(tasks)
+                    else:
+                        yield from _lost(tasks, worker.process.exitcode)
+            yield from self._overdue()
 
-    def _replace(self, worker: _Worker, tasks: Tasks, deaths: int) -> None:
-        """Put a new worker in the place of one that died, unless the task keeps killing them."""
+    def _until_timeout(self, busy: Iterable[_Worker]) -> float | None:
+        if self.settings.timeout is None:
+            return None
+        return max(0.0, min(worker.since for worker in busy) + self.settings.timeout - time.monotonic())
+
+    def _overdue(self) -> Iterator[Failed]:
+        """Replace workers that took too long."""
+        limit = self.settings.timeout
+        for worker in list(self._workers):
+            if limit is not None and worker.doing and time.monotonic() - worker.since >= limit:
+                worker.process.kill()
+                self._replace(worker)
+                yield from (Failed(t.client, f"did not answer within {limit:g} s", "timeout") for t in worker.doing)
+
+    def _replace(self, worker: _Worker) -> None:
+        """Put a new worker in the place of one that is gone."""
         worker.close(died=True)
-        if deaths >= DEATHS_PER_TASK:
-            self._workers.remove(worker)
-            self.close()
-            raise ClientError(
-                f"the worker on {named(tasks)} died {deaths} times "
-                f"(exit code {worker.process.exitcode}); out of memory? try fewer --workers"
-            )
-        self._workers[self._workers.index(worker)] = _Worker(worker.build, self._dataset)
+        self._workers[self._workers.index(worker)] = _Worker(self._job, worker.device)
+
+
+def _lost(tasks: Sequence[Task], code: int | None) -> list[Failed]:
+    reason = f"died {DEATHS_PER_TASK} times (exit code {code}); out of memory? try fewer --workers"
+    return [Failed(task.client, reason, "lost") for task in tasks]
+
+
+def worker_devices(device: str, workers: int | None) -> list[str]:
+    """Give each worker's device: one worker per core; with `cuda`, one per GPU; with any other device, one on it."""
+    kind = torch.device(device)
+    if kind.type == "cpu":
+        return [device] * (workers or os.cpu_count() or 1)
+    if kind.type == "cuda" and kind.index is None:
+        count = torch.cuda.device_count()
+        return [f"cuda:{number % count}" for number in range(workers or count)]
+    return [device] * (workers or 1)

@@ -3,38 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
-from xfed.errors import ClientError, InputError
-from xfed.evaluation.accuracy import Evaluation
-from xfed.federation.host import Host, Task, Trained, named
+from xfed.errors import InputError
+from xfed.federation.host import Host, simulated
+from xfed.protocol.engine import Engine, Job, engine
+from xfed.protocol.words import Evaluated, EvaluateTask, Failed, Trained, TrainTask
 
 
-@dataclass(frozen=True)
-class SerialEngine:
-    """Runs tasks here and now."""
+@engine("serial")
+class SerialEngine(Engine):
+    """One client after another in this process, errors with their own traceback: to debug with."""
 
-    host: Host
+    imports_script = True
 
-    def train(self, tasks: Iterable[Task]) -> Iterator[Trained]:
+    def open(self, job: Job) -> None:
+        """Set up the one host."""
+        self._host = Host.of(job.briefing, simulated(job.dataset, job.partition, job.device), job.device)
+        self._states = job.states
+
+    def train(self, tasks: Iterable[TrainTask]) -> Iterator[Trained | Failed]:
         """Train clients one after another."""
         for task in tasks:
             try:
-                yield self.host.train(task)
+                trained, state = self._host.train(task, self._states.read(task.client, task.state))
             except InputError:
                 raise
             except Exception as error:
-                raise ClientError(f"training {named([task])} failed: {error!r}") from error
+                yield _failed([task], error)[0]
+                continue
+            if trained.remembers:
+                self._states.write(task.client, task.round, state)
+            yield trained
 
-    def evaluate(self, groups: Iterable[Sequence[Task]]) -> Iterator[Evaluation]:
+    def evaluate(self, groups: Iterable[Sequence[EvaluateTask]]) -> Iterator[Evaluated | Failed]:
         """Evaluate clients one group after another."""
         for group in groups:
+            states = {task.client: self._states.read(task.client, task.state) for task in group}
             try:
-                yield from self.host.evaluate(group)
+                yield from self._host.evaluate(group, states)
             except InputError:
                 raise
             except Exception as error:
-                raise ClientError(f"evaluating {named(group)} failed: {error!r}") from error
+                yield from _failed(group, error)
 
-    def close(self) -> None:
-        """Nothing to let go of."""
+
+def _failed(tasks: Sequence[TrainTask | EvaluateTask], error: Exception) -> list[Failed]:
+    return [Failed(task.client, f"failed: {error!r}") for task in tasks]

@@ -31,11 +31,6 @@ class Evaluation:
     """Evaluated in passes of its own: the numbers depend on nobody else."""
 
     @property
-    def samples(self) -> int:
-        """Number of test samples."""
-        return len(self.test.labels)
-
-    @property
     def correct(self) -> tuple[int, ...]:
         """Right answers per exit on the test samples."""
         return tuple((self.test.own.prediction == self.test.labels[:, None]).sum(0).tolist())

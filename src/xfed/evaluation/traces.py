@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 from numpy.typing import NDArray
 
 from xfed.errors import InputError
 from xfed.files import whole
+from xfed.protocol.message import Message
 from xfed_runtime.answers import ANSWERS, Answer, Answering, AnySignals, Signals, signals
-
-TraceOf = Literal["calibration", "test"]
 
 Integers = NDArray[np.int64]
 
@@ -62,6 +62,22 @@ class ExitTrace:
             np.concatenate([trace.labels for trace in traces]),
             *(_one_after_another([trace.signals(kind) for trace in traces]) for kind in ANSWERS),
         )
+
+    def to_message(self) -> Message:
+        """Give the trace of one client as named tensors."""
+        tensors = {"samples": torch.from_numpy(self.samples), "labels": torch.from_numpy(self.labels)}
+        for kind in ANSWERS:
+            for name in SIGNAL_TYPES:
+                tensors[f"{kind}.{name}"] = torch.from_numpy(getattr(self.signals(kind), name))
+        return Message(tensors)
+
+    @classmethod
+    def from_message(cls, client: int, message: Message) -> ExitTrace:
+        """Take what `to_message` of this client's trace gave."""
+        arrays = {name: tensor.numpy() for name, tensor in message.tensors.items()}
+        by_answer = [Signals(*(arrays[f"{kind}.{name}"] for name in SIGNAL_TYPES)) for kind in ANSWERS]
+        owners = np.full(len(arrays["labels"]), client, dtype=np.int64)
+        return cls(owners, arrays["samples"], arrays["labels"], *by_answer)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -118,16 +134,6 @@ class ExitTrace:
             return cls(owners, samples, labels, *(_signals(table, kind) for kind in ANSWERS))
         except ValueError as error:
             raise InputError(f"exit trace {str(path)!r} is damaged: {error}") from None
-
-
-def trace_path(run: Path, of: TraceOf, round: int) -> Path:
-    """Name the trace file of one round in a run directory."""
-    return run / "traces" / f"{of}-{round:06d}.parquet"
-
-
-def latest_trace(run: Path, of: TraceOf) -> Path | None:
-    """Find the last trace file of a run, where there is one."""
-    return max((run / "traces").glob(f"{of}-*.parquet"), default=None)
 
 
 def _side_by_side(exits: Sequence[AnySignals]) -> Signals:

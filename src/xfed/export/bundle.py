@@ -13,7 +13,7 @@ from typing import Any
 from onnx import GraphProto, TensorProto, helper
 from torch import Tensor
 
-from xfed.data.dataset import Dataset
+from xfed.data.card import DataCard
 from xfed.errors import InputError, unknown
 from xfed.export.graphs import IR_VERSION, OPSET, StageGraph, example_inputs, stage_graphs
 from xfed.export.nested_if import nested_if
@@ -21,7 +21,7 @@ from xfed.export.policies import Named, policies_of
 from xfed.export.weights import SharedWeights, personal, write_client
 from xfed.files import sha256, write_json
 from xfed.models.network import EarlyExitNetwork
-from xfed.running import Run
+from xfed.runs.reader import Run
 from xfed_runtime import FORMATS
 from xfed_runtime.bundle import MANIFEST, VERSION
 
@@ -36,7 +36,7 @@ class Contents:
     """Some client's network; the numbers that are no client's own are everyone's."""
     clients: Mapping[int, Mapping[str, Tensor]]
     """Each client's own tensors, by `state_dict` name; the same names for all. May be read one by one."""
-    dataset: Dataset
+    card: DataCard
     macs: Sequence[int]
     policies: tuple[Named, Mapping[int, Named]]
     origin: Mapping[str, Any]
@@ -51,8 +51,10 @@ def export(run: Run, clients: Sequence[int], formats: Sequence[str], out: Path) 
     if not clients or not formats:
         raise InputError("an export needs at least one client and one format")
     for client in clients:
-        if client >= run.experiment.clients:
-            raise InputError(f"run {str(run.path)!r} has no client {client}; it has 0 to {run.experiment.clients - 1}")
+        if client >= run.experiment.dealing.clients:
+            raise InputError(
+                f"run {str(run.path)!r} has no client {client}; it has 0 to {run.experiment.dealing.clients - 1}"
+            )
     run.require_finished()
     _refuse_existing(out)
     write_bundle(_contents(run, clients), formats, out)
@@ -69,7 +71,7 @@ def _contents(run: Run, clients: Sequence[int]) -> Contents:
     return Contents(
         network=run.model(clients[0]),
         clients=OwnTensors(run, clients),
-        dataset=run.dataset(),
+        card=run.card,
         macs=noted["network"]["exit_macs"],
         policies=policies_of(run, clients),
         origin={
@@ -77,7 +79,7 @@ def _contents(run: Run, clients: Sequence[int]) -> Contents:
             "method": experiment.method,
             "dataset": experiment.dataset,
             "model": experiment.model,
-            "rounds": experiment.rounds,
+            "rounds": experiment.training.rounds,
             "seed": experiment.seed,
             "fingerprint": noted["fingerprint"],
         },
@@ -87,8 +89,7 @@ def _contents(run: Run, clients: Sequence[int]) -> Contents:
 class OwnTensors(Mapping[int, Mapping[str, Tensor]]):
     """The clients' own tensors as a run stores them, read when asked for.
 
-    Where the clients do not all build on one shared file, each client's whole model is its own. A client that never
-    trained may store less than others; the rest is then as it was at the start.
+    Where the clients do not all build on one shared file, each client's whole model is its own.
     """
 
     def __init__(self, run: Run, clients: Sequence[int]) -> None:
@@ -123,9 +124,9 @@ def write_bundle(contents: Contents, formats: Sequence[str], out: Path) -> None:
 
 
 def _write(contents: Contents, formats: Sequence[str], out: Path) -> None:
-    text = contents.dataset.kind == "text"
+    text = contents.card.kind == "text"
     (out / GRAPHS).mkdir(parents=True)
-    network, example = contents.network.eval(), contents.dataset.example()
+    network, example = contents.network.eval(), contents.card.example()
     stages = stage_graphs(network, example_inputs(example, len(network.exits), text))
     first = contents.clients[next(iter(contents.clients))]
     described = _write_graphs(stages, network.state_dict(), set(first), formats, out)
@@ -141,7 +142,7 @@ def _write(contents: Contents, formats: Sequence[str], out: Path) -> None:
         "bundle": VERSION,
         "made": {name: version(name) for name in ("xfed", "torch", "onnx", "onnxscript", "numpy")} | {"opset": OPSET},
         "run": dict(contents.origin),
-        "classes": list(contents.dataset.classes),
+        "classes": list(contents.card.classes),
         "inputs": inputs,
         "macs": list(contents.macs),
         "macs_are": "multiply-accumulates of leaving at each exit, the exits passed included"
@@ -217,13 +218,13 @@ def _save(
 
 
 def _describe_inputs(contents: Contents, out: Path) -> dict[str, Any]:
-    dataset = contents.dataset
-    if dataset.kind == "image":
-        numbers = {"scale": dataset.scale, "mean": dataset.mean, "std": dataset.std}
-        return {"kind": "image", "shape": list(dataset.input_shape), **numbers}
+    card = contents.card
+    if card.kind == "image":
+        numbers = {"scale": card.scale, "mean": card.mean, "std": card.std}
+        return {"kind": "image", "shape": list(card.input_shape), **numbers}
     vocabulary = None
-    if dataset.vocabulary is not None:
+    if card.vocabulary is not None:
         vocabulary = "vocabulary.json"
-        (out / vocabulary).write_text(json.dumps(list(dataset.vocabulary), ensure_ascii=False) + "\n", encoding="utf-8")
-    tokens = int(dataset.inputs.max()) + 1 if dataset.vocabulary is None else len(dataset.vocabulary)
-    return {"kind": "text", "length": dataset.input_shape[0], "tokens": tokens, "vocabulary": vocabulary}
+        (out / vocabulary).write_text(json.dumps(list(card.vocabulary), ensure_ascii=False) + "\n", encoding="utf-8")
+    tokens = card.tokens if card.vocabulary is None else len(card.vocabulary)
+    return {"kind": "text", "length": card.input_shape[0], "tokens": tokens, "vocabulary": vocabulary}

@@ -11,7 +11,7 @@ from xfed.calibration.outcomes import outcome
 from xfed.calibration.policies import SHARED, choose
 from xfed.calibration.reading import Traces, read_traces
 from xfed.errors import InputError
-from xfed.running import Run
+from xfed.runs.reader import Run
 from xfed_runtime.policy import Policy
 
 BUDGETS = (20, 30, 40, 50, 60, 70, 80, 90)

@@ -21,9 +21,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from xfed.data.dealing.partition_file import read_partition
 from xfed.errors import InputError
-from xfed.running import Run, open_run
+from xfed.runs.reader import Run, open_run
 from xfed_runtime.answers import ANSWERS, Answering, softmax
 from xfed_runtime.bundle import Bundle
 from xfed_runtime.measuring import measure
@@ -105,7 +104,7 @@ def run_of(bundle: Bundle) -> Run:
 
 @dataclass(frozen=True)
 class Reference:
-    """Raw test samples of one client, and what its network in PyTorch says to them at every exit."""
+    """Drawn inputs, and what one client's network in PyTorch says to them at every exit."""
 
     client: int
     inputs: NDArray[Any]
@@ -113,12 +112,10 @@ class Reference:
 
     @classmethod
     def of(cls, run: Run, client: int, samples: int) -> Reference:
-        """Take a client's first test samples."""
-        dataset = run.dataset()
-        partition = read_partition(run.directory.partition, len(dataset))
-        raw = dataset.inputs[torch.from_numpy(partition[client].test[:samples])]
+        """Draw inputs of the run's kind: networks that agree on these are the same, and no raw data is needed."""
+        raw = run.card.drawn(samples, seed=client)
         with torch.no_grad():
-            found = run.model(client)(dataset.normalise(raw)).logits
+            found = run.model(client)(run.card.normalise(raw)).logits
         return cls(client, raw.numpy(), [found[exit_index].numpy() for exit_index in sorted(found)])
 
 

@@ -1,154 +1,196 @@
-"""Where clients live during a simulation: everything that one device would have, for any client asked for."""
+"""Where clients live: everything that one device would have, for any client asked for."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Protocol
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+import torch
 from torch import Tensor
 
+from xfed.components import load_plugin
+from xfed.data.card import DataCard
 from xfed.data.dataset import Dataset
 from xfed.data.dealing.partition import Partition
 from xfed.data.views import ClientData
+from xfed.errors import InputError
 from xfed.evaluation.accuracy import Evaluation, evaluate
-from xfed.federation.store import ClientStore
-from xfed.files import write_tensors
+from xfed.experiment.recipe import Recipe
 from xfed.models.costs import measure
-from xfed.models.layout import ModelState
+from xfed.models.layout import Layout, ModelState
+from xfed.models.parts import Parts
 from xfed.models.subnetwork import Level, Subnetworks
 from xfed.protocol.algorithm import Algorithm
 from xfed.protocol.client import Client, Personal, Schedule
 from xfed.protocol.message import Message
-from xfed.training.trainer import Trainer
+from xfed.protocol.words import Briefing, ClientState, Evaluated, EvaluateTask, Failed, Task, Trained, TrainTask, Word
+from xfed.training.trainer import Meter, Trainer
+
+State = Mapping[str, Tensor]
 
 
-@dataclass(frozen=True)
-class Task:
-    """One piece of client work: train on a message, or evaluate (and perhaps save) the model it makes."""
-
-    client: int
-    round: int
-    message: Message
-    state_version: int | None
-    save_to: Path | None = None
-
-
-def named(tasks: Sequence[Task]) -> str:
-    """Name the clients of some tasks, for people."""
-    clients = [str(task.client) for task in tasks]
-    return f"client{'s' * (len(tasks) > 1)} {', '.join(clients)} in round {tasks[0].round}"
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What comes back from training: the upload, and what the work cost (telemetry, not a message)."""
-
-    upload: Message
-    loss: float
-    macs: int
-    has_state: bool
-
-
-class Engine(Protocol):
-    """Where clients run. Results come back in the order of the tasks, whoever finished first."""
-
-    def train(self, tasks: Iterable[Task]) -> Iterator[Trained]:
-        """Train clients."""
-
-    def evaluate(self, groups: Iterable[Sequence[Task]]) -> Iterator[Evaluation]:
-        """Evaluate clients, those of a group in one place. Groups are taken as they are needed."""
-
-    def close(self) -> None:
-        """Let go of workers."""
+def build_trainer(recipe: Recipe, card: DataCard, device: str) -> Trainer:
+    """Build the resident network and the loops over it."""
+    network = recipe.network(card.input_shape, len(card.classes))
+    try:
+        costs = measure(network, card.example())
+    except IndexError:
+        raise InputError(
+            f"data set {card.name!r} has token ids up to {(card.tokens or 1) - 1}, which model "
+            f"{recipe.model!r} does not know; set {recipe.model}.vocabulary higher"
+        ) from None
+    return Trainer(network, Layout.of(network), costs, torch.device(device), recipe.training.batch_size)
 
 
 @dataclass(frozen=True)
 class Host:
-    """Runs client work in this process, one client at a time, on one resident network."""
+    """Does client work in this process, one client at a time, on one resident network."""
 
     algorithm: Algorithm
     trainer: Trainer
     initial: ModelState
-    dataset: Dataset
-    partition: Partition
+    card: DataCard
+    population: int
     schedule: Schedule
-    states: ClientStore
     seed: int
+    data: Callable[[int], ClientData]
+    """Opens a client's views."""
     levels: dict[Level, tuple[Trainer, ModelState]] = field(default_factory=dict)
 
-    def client(self, task: Task, whole: bool = True) -> Client:
-        """Bring a client to life: its views, its state, its streams; with the whole network, or what it carries."""
-        carried = None if whole else self._carried(task.client)
+    @classmethod
+    def of(cls, briefing: Briefing, data: Callable[[int], ClientData], device: str) -> Host:
+        """Set up from a briefing, in whatever process and on whatever machine; plug-ins come with it."""
+        for name, source in briefing.plugins.items():
+            load_plugin(name, source)
+        recipe = Recipe.model_validate(briefing.recipe)
+        card = DataCard.from_json(briefing.card)
+        tensors = briefing.initial.tensors
+        return cls(
+            algorithm=recipe.algorithm(),
+            trainer=build_trainer(recipe, card, device),
+            initial=ModelState(tensors["parameters"], tensors["statistics"]),
+            card=card,
+            population=briefing.population,
+            schedule=recipe.training.schedule(),
+            seed=recipe.seed,
+            data=data,
+        )
+
+    # Words in, words out
+
+    def answer(self, words: Sequence[Word]) -> list[Word]:
+        """Do what is asked, with states beside tasks: what any engine does on the far side of its wire.
+
+        A task that fails is answered by a failure, never by an exception.
+        """
+        states = {word.client: word.tensors.tensors for word in words if isinstance(word, ClientState)}
+        tasks = [word for word in words if isinstance(word, TrainTask | EvaluateTask)]
+        try:
+            return self._answer(tasks, states)
+        except InputError as error:
+            return [Failed(task.client, str(error), "input") for task in tasks]
+        except Exception:
+            return [Failed(task.client, f"failed:\n{traceback.format_exc()}") for task in tasks]
+
+    def _answer(self, tasks: Sequence[Task], states: Mapping[int, State]) -> list[Word]:
+        answers: list[Word] = []
+        for task in tasks:
+            if isinstance(task, TrainTask):
+                trained, state = self.train(task, states.get(task.client, {}))
+                answers.append(trained)
+                if trained.remembers:
+                    answers.append(ClientState(task.client, task.round, Message(state)))
+        evaluations = [task for task in tasks if isinstance(task, EvaluateTask)]
+        return answers + list(self.evaluate(evaluations, states))
+
+    def train(self, task: TrainTask, state: State) -> tuple[Trained, State]:
+        """Train a client; give the result, and the state it has from now on."""
+        client = self.client(task, state, cut=True)
+        upload = self.algorithm.train(client, task.message)
+        meter = client.meter
+        return Trained(task.client, upload, meter.loss, meter.macs, bool(client.state)), client.state
+
+    def evaluate(self, tasks: Sequence[EvaluateTask], states: Mapping[int, State]) -> list[Evaluated]:
+        """Evaluate clients' personal models, and give no more of them than each task allows."""
+        personals: dict[int, Personal] = {}
+        meters: dict[int, Meter] = {}
+
+        def member(task: EvaluateTask) -> tuple[Client, Personal]:
+            client = self.client(task, states.get(task.client, {}))
+            personal = self.algorithm.personal(client, task.message)
+            meters[task.client] = replace(client.meter)
+            if task.model:
+                personals[task.client] = personal
+            return client, personal
+
+        calibration = any(task.final and task.traces for task in tasks)
+        found = evaluate(map(member, tasks), calibration)
+        return [
+            self._evaluated(task, found[task.client], meters[task.client], personals.get(task.client)) for task in tasks
+        ]
+
+    def _evaluated(self, task: EvaluateTask, found: Evaluation, meter: Meter, personal: Personal | None) -> Evaluated:
+        traces = {}
+        if task.traces:
+            traces["test"] = found.test.to_message()
+            if found.calibration is not None:
+                traces["calibration"] = found.calibration.to_message()
+        return Evaluated(
+            task.client,
+            samples=len(found.test),
+            correct=found.correct,
+            macs=meter.macs,
+            alone=found.alone,
+            traces=traces,
+            own=None if personal is None else Message(self._complete(personal)),
+            shared=() if personal is None else tuple(personal.shared),
+        )
+
+    def _complete(self, personal: Personal) -> dict[str, Tensor]:
+        """Give all of a personal model that is not shared: what a client lacks is as it was at the start."""
+        rest = {p.key: p for p in Parts.MODEL | Parts.STATISTICS if self.trainer.layout.count(p)}
+        return {
+            key: personal.own[key] if key in personal.own else self.trainer.layout.gather(self.initial, part)
+            for key, part in rest.items()
+            if key not in personal.shared or key in personal.own
+        }
+
+    # Clients
+
+    def client(self, task: Task, state: State, cut: bool = False) -> Client:
+        """Bring a client to life: its views, its state, its streams; with all of the network, or what it carries."""
+        carried = self._carried(task.client) if cut else None
         trainer, initial = carried or (self.trainer, self.initial)
         return Client(
             id=task.client,
             round=task.round,
-            data=ClientData.of(self.dataset, self.partition[task.client]),
-            state=self.states.read(task.client, task.state_version),
+            data=self.data(task.client),
+            state=dict(state),
             initial=initial,
             trainer=trainer,
             schedule=self.schedule,
             seed=self.seed,
+            classes=len(self.card.classes),
+            final=isinstance(task, EvaluateTask) and task.final,
         )
 
     def _carried(self, client: int) -> tuple[Trainer, ModelState] | None:
         """Give the smaller network that a client carries, built once per level; nothing for the whole one."""
         full = self.trainer
-        level = self.algorithm.level(client, len(self.partition), full.layout.exits)
+        level = self.algorithm.level(client, self.population, full.layout.exits)
         if level is None:
             return None
         if level not in self.levels:
             subnetworks = Subnetworks(full.network, full.layout)
             network, layout = subnetworks.carve(level)
-            costs = measure(network.to("cpu"), self.dataset.example())
+            costs = measure(network.to("cpu"), self.card.example())
             trainer = Trainer(network, layout, costs, full.device, full.batch_size)
             self.levels[level] = (trainer, subnetworks.initial(self.initial, level))
         return self.levels[level]
 
-    def train(self, task: Task) -> Trained:
-        """Train a client and write its new state; the state counts once the round is complete."""
-        client = self.client(task, whole=False)
-        upload = self.algorithm.train(client, task.message)
-        if client.state:
-            self.states.write(client.id, task.round, client.state)
-        return Trained(upload, client.meter.loss, client.meter.macs, bool(client.state))
 
-    def evaluate(self, tasks: Sequence[Task]) -> list[Evaluation]:
-        """Evaluate clients' personal models on their test samples.
-
-        Where models are saved (at the very end), the calibration samples are evaluated too.
-        """
-        found = evaluate(map(self._personal, tasks), calibration=tasks[0].save_to is not None)
-        return [found[task.client] for task in tasks]
-
-    def _personal(self, task: Task) -> tuple[Client, Personal]:
-        client = self.client(task)
-        personal = self.algorithm.personal(client, task.message)
-        if task.save_to is not None:
-            self._save(task.save_to, client.id, personal)
-        return client, personal
-
-    def _save(self, folder: Path, client: int, personal: Personal) -> None:
-        """Save named tensors: what clients share once, by its digest, and each client's own beside it."""
-        layout = self.trainer.layout
-        shared = layout.named(personal.shared)
-        name = f"shared-{_digest(shared)}.safetensors" if shared else ""
-        if shared and not (folder / name).exists():
-            write_tensors(folder / name, shared)
-        write_tensors(client_model(folder, client), layout.named(personal.own), {"shared": name})
-
-
-def client_model(folder: Path, client: int) -> Path:
-    """Name the file of a client's final model."""
-    return folder / f"client-{client:06d}.safetensors"
-
-
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    content = hashlib.sha256()
-    for name, tensor in tensors.items():
-        content.update(name.encode())
-        content.update(tensor.contiguous().numpy().data)
-    return content.hexdigest()[:16]
+def simulated(dataset: Dataset, partition: Partition, device: str) -> Callable[[int], ClientData]:
+    """Open the views of a simulation's clients: slices of one data set, which is moved to the device once."""
+    moved = dataset.to(torch.device(device))
+    return lambda client: ClientData.of(moved, partition[client])

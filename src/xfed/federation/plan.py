@@ -13,6 +13,7 @@ from xfed.protocol.cohort import Cohort, draw_cohort
 from xfed.randomness import Purpose, numpy_stream
 
 CLIENTS_TOGETHER, SAMPLES_TOGETHER = 32, 1024  # evaluated as one piece of work; fixed, so that bits never change
+MODEL_BYTES_TOGETHER = 64 * 2**20
 EVALUATED = 1_000  # clients evaluated by default where there are more
 
 
@@ -60,13 +61,16 @@ class Plan:
         chosen = [rng.choice(group, n, replace=False) for group, n in zip(groups, (first, size - first), strict=True)]
         return tuple(sorted(np.concatenate(chosen).tolist()))
 
-    @cached_property
-    def groups(self) -> tuple[tuple[int, ...], ...]:
-        """Cut the evaluated clients into what is evaluated as one piece of work."""
+    def groups(self, model_bytes: int = 0) -> tuple[tuple[int, ...], ...]:
+        """Cut the evaluated clients into what is evaluated as one piece of work.
+
+        Where whole models come back (`model_bytes` each), no group's together are large.
+        """
+        most = max(1, min(CLIENTS_TOGETHER, MODEL_BYTES_TOGETHER // max(model_bytes, 1)))
         groups: list[list[int]] = [[]]
         samples = 0
         for client in self.evaluated:
-            if len(groups[-1]) == CLIENTS_TOGETHER or samples >= SAMPLES_TOGETHER:
+            if len(groups[-1]) == most or samples >= SAMPLES_TOGETHER:
                 groups.append([])
                 samples = 0
             groups[-1].append(client)

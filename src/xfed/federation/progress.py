@@ -16,7 +16,7 @@ from rich.progress import (
 )
 
 from xfed.evaluation.summary import RoundAccuracy
-from xfed.federation.run_directory import RoundRecord
+from xfed.runs.records import RoundRecord
 
 
 class ProgressBar:

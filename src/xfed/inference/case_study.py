@@ -19,10 +19,11 @@ from torch import Tensor
 from xfed.data.dataset import Dataset
 from xfed.data.views import View
 from xfed.errors import InputError
-from xfed.evaluation.traces import ExitTrace, latest_trace
+from xfed.evaluation.traces import ExitTrace
 from xfed.inference.runtime import EarlyExitRuntime
 from xfed.models.network import EarlyExitNetwork
-from xfed.running import Run, single_thread
+from xfed.runs.reader import Run
+from xfed.threads import single_thread
 from xfed_runtime.policy import Policy
 
 Condition = Literal["clean", "noise on pixels", "noise on inputs"]
@@ -30,7 +31,7 @@ CONDITIONS: tuple[Condition, ...] = ("clean", "noise on pixels", "noise on input
 
 WARM_UP = 5
 
-Answer = tuple[int, int]
+LabelAndExit = tuple[int, int]
 """A class, and the exit it comes from."""
 
 
@@ -69,7 +70,7 @@ def case_study(early: Run, static: Sequence[Run], setup: Setup) -> Iterator[Meas
         samples, labels = trace.samples[chosen], trace.labels[chosen]
         models = {early.experiment.method: _early(early.model(client), setup.epsilon)}
         models |= {run.experiment.method: _static(run.model(client)) for run in static}
-        exits = len(early.environment()["network"]["exit_macs"])
+        exits = len(early.exit_macs)
         with single_thread():
             for condition in CONDITIONS if dataset.kind == "image" else CONDITIONS[:1]:
                 inputs = disturbed(dataset, samples, condition, setup.noise, client)
@@ -100,28 +101,28 @@ def disturbed(
     return list(inputs.split(1))
 
 
-def _early(network: EarlyExitNetwork, epsilon: float) -> Callable[[Tensor], Answer]:
+def _early(network: EarlyExitNetwork, epsilon: float) -> Callable[[Tensor], LabelAndExit]:
     runtime, policy = EarlyExitRuntime(network), Policy("confidence", threshold=epsilon)
 
-    def answer(inputs: Tensor) -> Answer:
+    def answer(inputs: Tensor) -> LabelAndExit:
         found = runtime.predict(inputs, policy)
         return int(found.labels[0]), int(found.exits[0])
 
     return answer
 
 
-def _static(network: EarlyExitNetwork) -> Callable[[Tensor], Answer]:
+def _static(network: EarlyExitNetwork) -> Callable[[Tensor], LabelAndExit]:
     last = len(network.exits) - 1
 
     @torch.inference_mode()
-    def answer(inputs: Tensor) -> Answer:
+    def answer(inputs: Tensor) -> LabelAndExit:
         return int(network(inputs, [last]).logits[last].argmax()), 0
 
     return answer
 
 
 def _time(
-    models: Sequence[Callable[[Tensor], Answer]], inputs: Sequence[Tensor], repetitions: int
+    models: Sequence[Callable[[Tensor], LabelAndExit]], inputs: Sequence[Tensor], repetitions: int
 ) -> list[tuple[NDArray[np.int64], NDArray[np.int64], float]]:
     """Give each model's answers, exits and mean latency; a sample's latency is the median of its repetitions."""
     answers = np.zeros((len(models), len(inputs), 2), dtype=np.int64)
@@ -146,11 +147,11 @@ def _comparable_traces(runs: Sequence[Run], clients: Sequence[int]) -> list[Exit
     traces = []
     for run in runs:
         run.require_finished()
-        path = latest_trace(run.path, "test")
-        if path is None:
+        trace = run.trace("test")
+        if trace is None:
             raise InputError(f"run {str(run.path)!r} has no exit traces in its folder 'traces'; train it again")
-        traces.append(ExitTrace.read(path))
-        if run.environment()["data_sha256"] != runs[0].environment()["data_sha256"]:
+        traces.append(trace)
+        if run.card.sha256 != runs[0].card.sha256:
             raise InputError(f"runs {str(runs[0].path)!r} and {str(run.path)!r} are on different data")
         for client in clients:
             own, first = (trace.of_client(client).samples for trace in (traces[-1], traces[0]))

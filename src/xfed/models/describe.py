@@ -16,7 +16,7 @@ FLOAT_BYTES = 4  # of a number in a message
 
 
 @dataclass(frozen=True)
-class Row:
+class Piece:
     """One stage or exit of a network, for one sample."""
 
     name: str
@@ -40,7 +40,7 @@ class Row:
 class Description:
     """Rows in the order in which they run, and the sizes that decide the traffic."""
 
-    rows: list[Row]
+    rows: list[Piece]
     backbone: int
     """Parameters of all stages together."""
     exits: int
@@ -59,7 +59,7 @@ class Description:
 def describe(network: EarlyExitNetwork, example: Tensor) -> Description:
     """Describe a network by running it on the first sample of `example`."""
     costs, layout = measure(network, example), Layout.of(network)
-    rows: list[Row] = []
+    rows: list[Piece] = []
     was_training = network.training
     network.eval()
     state: StageState = example[:1]
@@ -76,11 +76,11 @@ def describe(network: EarlyExitNetwork, example: Tensor) -> Description:
     return Description(rows, backbone, exits, last_exit, costs)
 
 
-def _row(name: str, output: Tensor, module: nn.Module, costs: Costs, stage: int, exits: list[int]) -> Row:
+def _row(name: str, output: Tensor, module: nn.Module, costs: Costs, stage: int, exits: list[int]) -> Piece:
     def spent(costs: Costs) -> int:
         return sum(costs.stages[: stage + 1]) + sum(costs.exits[j] for j in exits)
 
-    return Row(
+    return Piece(
         name=name,
         output_shape=tuple(output.shape[1:]),
         parameters=sum(parameter.numel() for parameter in module.parameters()),

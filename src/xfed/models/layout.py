@@ -136,17 +136,21 @@ class Layout:
         return {part.key: self.gather(state, part) for part in parts if self.count(part)}
 
     def unpack(self, state: ModelState, tensors: Mapping[str, Tensor]) -> None:
-        """Copy named parts into their places; other names are left alone."""
-        for part in Parts.MODEL | Parts.STATISTICS:
-            if part.key in tensors:
-                self.scatter(state, part, tensors[part.key])
+        """Copy named parts into their places."""
+        parts = {part.key: part for part in Parts.MODEL | Parts.STATISTICS}
+        for name in tensors:
+            if name not in parts:
+                raise ValueError(f"{name!r} is no part of a model; allowed: {', '.join(parts)}")
+        for key, part in parts.items():
+            if key in tensors:
+                self.scatter(state, part, tensors[key])
 
-    def places_in(self, full: Layout) -> dict[str, Tensor]:
+    def indices_in(self, full: Layout) -> dict[str, Tensor]:
         """Tell where each number of this layout's packed parts stands in a fuller network's packed parts.
 
         Tensors correspond by name; a smaller one is the leading corner of the fuller one.
         """
-        places: dict[str, Tensor] = {}
+        indices: dict[str, Tensor] = {}
         for part in Parts.MODEL | Parts.STATISTICS:
             starts, end = {}, 0
             for entry in full.entries_of(part):
@@ -158,8 +162,8 @@ class Layout:
                 numbers = torch.arange(start, start + prod(shape)).view(shape)
                 pieces.append(numbers[tuple(slice(size) for size in entry.shape)].flatten())
             if pieces:
-                places[part.key] = torch.cat(pieces)
-        return places
+                indices[part.key] = torch.cat(pieces)
+        return indices
 
     def views(self, state: ModelState) -> dict[str, Tensor]:
         """Look at the parameters in place, by name."""

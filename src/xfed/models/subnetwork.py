@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,8 @@ class Level:
     """How much of the full network a client carries."""
 
     exits: int
-    width: float = 1.0
+    width: Fraction = Fraction(1)
+    """Share of every layer's channels, as an exact fraction: ⌊7/10 · 90⌋ is 63, where floats give 62."""
 
 
 class NarrowConv2d(nn.Conv2d):
@@ -42,7 +44,7 @@ class Subnetworks:
 
     network: EarlyExitNetwork
     layout: Layout
-    _places: dict[Level, dict[str, Tensor]] = field(default_factory=dict, compare=False, repr=False)
+    _indices: dict[Level, dict[str, Tensor]] = field(default_factory=dict, compare=False, repr=False)
 
     def carve(self, level: Level) -> tuple[EarlyExitNetwork, Layout]:
         """Build a level's network (its numbers are to be filled in) and its layout, parts named as in the full one."""
@@ -56,16 +58,16 @@ class Subnetworks:
             _narrow(kept, level.width)
         return kept, Layout.of(kept, exits=self.layout.exits)
 
-    def places(self, level: Level) -> dict[str, Tensor]:
+    def indices(self, level: Level) -> dict[str, Tensor]:
         """Tell where each number of a level's packed parts stands in the full network's packed parts."""
-        if level not in self._places:
-            self._places[level] = self.carve(level)[1].places_in(self.layout)
-        return self._places[level]
+        if level not in self._indices:
+            self._indices[level] = self.carve(level)[1].indices_in(self.layout)
+        return self._indices[level]
 
     def cut(self, packed: dict[str, Tensor], level: Level) -> dict[str, Tensor]:
         """Take a level's numbers out of the full network's packed parts; parts it does not have are left out."""
-        places = self.places(level)
-        return {name: tensor[places[name]] for name, tensor in packed.items() if name in places}
+        indices = self.indices(level)
+        return {name: tensor[indices[name]] for name, tensor in packed.items() if name in indices}
 
     def initial(self, state: ModelState, level: Level) -> ModelState:
         """Take a level's initial model out of the full one's."""
@@ -75,7 +77,7 @@ class Subnetworks:
         return cut
 
 
-def _narrow(network: EarlyExitNetwork, share: float) -> None:
+def _narrow(network: EarlyExitNetwork, share: Fraction) -> None:
     """Keep the leading channels of every layer, in place."""
 
     def channels(count: int) -> int:
@@ -96,7 +98,7 @@ def _narrow(network: EarlyExitNetwork, share: float) -> None:
                 module.padding,  # type: ignore[arg-type]
                 bias=module.bias is not None,
             )
-            narrow.share = share
+            narrow.share = float(share)
             setattr(parent, child, narrow)
         elif isinstance(module, nn.BatchNorm2d):
             setattr(parent, child, type(module)(channels(module.num_features), module.eps, module.momentum))

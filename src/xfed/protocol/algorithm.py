@@ -8,11 +8,13 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from xfed.components import Component, Registry
+from xfed.errors import InputError
 from xfed.models.parts import Parts
 from xfed.models.subnetwork import Level, Subnetworks
 from xfed.protocol.client import Client, Personal, overlay
 from xfed.protocol.cohort import Cohort
 from xfed.protocol.message import Message
+from xfed.protocol.optimizer import ServerOptimizer
 from xfed.protocol.server import Server
 from xfed.protocol.uploads import Holders, Uploads, Weighting
 from xfed.training.distillation import Distillation, LiveTeacher
@@ -21,6 +23,8 @@ from xfed.training.trainer import Phase
 
 Statistics = Literal["local", "aggregate"]
 LocalDistillation = Literal["off", "sum", "mean"]
+Use = Literal["training", "evaluation"]
+"""What a client wants a model for; export takes the one for evaluation."""
 LOCAL_TEMPERATURE = 2.0
 
 
@@ -37,15 +41,30 @@ class Algorithm(Component):
     """Names of tensors (up to a dot) that are no part of a model and come up beside it, collected too."""
     distils: ClassVar[bool] = False
     """The method distils in a way of its own, so local distillation is not for it."""
-    tuned_at_the_end: ClassVar[bool] = False
-    """The final evaluation is of fine-tuned copies, so earlier ones do not compare with it."""
 
     def __init__(
-        self, settings: object = None, statistics: Statistics = "local", local_kd: LocalDistillation = "off"
+        self,
+        settings: object = None,
+        statistics: Statistics = "local",
+        local_kd: LocalDistillation = "off",
+        server_optimizer: ServerOptimizer | None = None,
     ) -> None:
         super().__init__(settings)
         self.statistics = statistics
         self.local_kd = local_kd
+        self.server_optimizer = server_optimizer
+
+    # What a method declares
+
+    @property
+    def tuned_at_the_end(self) -> bool:
+        """Tell whether the final evaluation is of fine-tuned copies, so that earlier ones do not compare with it."""
+        return False
+
+    @property
+    def everyone(self) -> bool:
+        """Tell whether all clients take part in every round, whatever share of them is sampled."""
+        return False
 
     @property
     def weighting(self) -> Weighting:
@@ -68,6 +87,56 @@ class Algorithm(Component):
         """What a client keeps between rounds: everything that does not travel."""
         return (Parts.MODEL | Parts.STATISTICS) & ~self.travelling
 
+    def level(self, client: int, population: int, exits: int) -> Level | None:
+        """Tell how much of the network a client carries; nothing: all of it. Known to the server too."""
+        return None
+
+    def check(self, subnetworks: Subnetworks, population: int) -> None:
+        """Refuse what this method cannot train, before any work starts."""
+        if self.server_optimizer and not self.averaged & Parts.MODEL:
+            raise InputError(
+                f"server_optimizer is {self.server_optimizer.kind!r}, but method {self.name!r} averages nothing; "
+                "allowed: average"
+            )
+
+    # On the server
+
+    def model_for(self, server: Server, clients: Sequence[int], use: Use) -> dict[int, Message]:
+        """Give the model that each client gets, to train from or to be evaluated and exported with.
+
+        Always the full one: where a client carries only a part of it, the loop cuts it to that.
+        """
+        shared = server.pack(self.averaged)
+        return {client: Message(shared) for client in clients}
+
+    def besides(self, server: Server, cohort: Cohort) -> dict[int, Message]:
+        """Give what participants need for training besides the model; a client without an entry needs nothing."""
+        return {}
+
+    def aggregate(self, server: Server, uploads: Uploads) -> None:
+        """Take a round's uploads into the server's state."""
+        averages = uploads.averages(lambda: server.pack(self.averaged))
+        if self.server_optimizer:
+            trained = {name: tensor for name, tensor in averages.items() if name != Parts.STATISTICS.key}
+            averages |= self.server_optimizer.step(server.tensors, server.pack(self.averaged), trained)
+        server.layout.unpack(server.model, averages)
+
+    def expect(self, server: Server, sent: Mapping[int, Message]) -> Uploads:
+        """Open what takes a round's uploads in, as declared."""
+        population, exits = server.population, server.layout.exits
+
+        def indices(client: int) -> Mapping[str, Tensor]:
+            level = self.level(client, population, exits)
+            assert level is not None, "either all clients have a level or none"
+            return server.subnetworks.indices(level)
+
+        sizes = {part.key: n for part in self.averaged | self.collected if (n := server.layout.count(part))}
+        leveled = self.level(0, population, exits) is not None
+        holders = Holders(indices) if leveled else None
+        return Uploads(self.averaged, self.collected, self.weighting, sizes, self.collected_tensors, holders, sent)
+
+    # On the client
+
     def joint(self, client: Client) -> Objective:
         """Give the loss every method starts from: (1/m) Σ_j CE_j, with local distillation where it is asked for.
 
@@ -79,36 +148,6 @@ class Algorithm(Component):
         strength = 1.0 if self.local_kd == "sum" else 1.0 / client.exits
         return JointExits() + Distillation(LiveTeacher(last), range(last), strength, LOCAL_TEMPERATURE)
 
-    def level(self, client: int, population: int, exits: int) -> Level | None:
-        """Tell how much of the network a client carries; nothing: all of it. Known to the server too."""
-        return None
-
-    def check(self, subnetworks: Subnetworks, population: int) -> None:
-        """Refuse a network that this method cannot train, before any work starts."""
-
-    def start(self, server: Server) -> None:
-        """Prepare the server's state before the first round."""
-
-    def deliver(self, server: Server, clients: Sequence[int]) -> dict[int, Message]:
-        """Give what each client receives whenever it meets the server, evaluation and export included."""
-        shared = server.pack(self.averaged)
-        return {client: Message(shared) for client in clients}
-
-    def download(self, server: Server, cohort: Cohort) -> dict[int, Message]:
-        """Give what each participant receives for training: `deliver`, and what training needs besides."""
-        messages = self.outgoing(server, cohort.clients)
-        return {client: messages[client].having(round=cohort.round) for client in cohort.clients}
-
-    def outgoing(self, server: Server, clients: Sequence[int]) -> dict[int, Message]:
-        """Give the model that participants train from: what is also evaluated, cut to what each client carries."""
-        messages = self.deliver(server, clients)
-        for client in clients:
-            level = self.level(client, server.population, server.layout.exits)
-            if level is not None:
-                cut = server.subnetworks.cut(dict(messages[client].tensors), level)
-                messages[client] = Message(cut, messages[client].values)
-        return messages
-
     def phases(self, client: Client, received: Message) -> list[Phase]:
         """Describe a client's local training."""
         return [client.phase(self.joint(client))]
@@ -119,24 +158,6 @@ class Algorithm(Component):
         trained = client.train(model, self.phases(client, received))
         client.state.update(client.pack(trained, self.stays))
         return Message(client.pack(trained, self.travelling), {"samples": client.samples})
-
-    def expect(self, server: Server) -> Uploads:
-        """Open what takes a round's uploads in, as declared."""
-        population, exits = server.population, server.layout.exits
-
-        def places(client: int) -> Mapping[str, Tensor]:
-            level = self.level(client, population, exits)
-            assert level is not None, "either all clients have a level or none"
-            return server.subnetworks.places(level)
-
-        sizes = {part.key: server.layout.count(part) for part in self.averaged}
-        leveled = self.level(0, population, exits) is not None
-        holders = Holders(sizes, places) if leveled else None
-        return Uploads(self.averaged, self.collected, self.weighting, self.collected_tensors, holders)
-
-    def aggregate(self, server: Server, uploads: Uploads) -> None:
-        """Take a round's uploads into the server's state."""
-        server.layout.unpack(server.model, uploads.averages(lambda: server.pack(self.averaged)))
 
     def personal(self, client: Client, received: Message) -> Personal:
         """Give the client's model for evaluation and export."""

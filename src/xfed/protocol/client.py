@@ -17,6 +17,8 @@ from xfed.randomness import Purpose
 from xfed.training.objectives import Objective
 from xfed.training.trainer import Meter, Phase, Stream, Trainer
 
+PART_NAMES = tuple(part.key for part in Parts.MODEL | Parts.STATISTICS)
+
 
 class Schedule(BaseSettings):
     """The local training everyone shares: η_t = rate · decay^(t−1) in round t, counted from 1 (spec section 1)."""
@@ -48,6 +50,10 @@ class Client:
     trainer: Trainer
     schedule: Schedule
     seed: int
+    classes: int
+    """Number of classes of the task, which all clients share; a client may hold samples of few of them."""
+    final: bool = False
+    """This is the run's last evaluation: some methods tune a model before it."""
     meter: Meter = field(default_factory=Meter)
 
     @property
@@ -56,20 +62,18 @@ class Client:
         return len(self.trainer.network.exits)
 
     @property
-    def final(self) -> bool:
-        """Tell whether this is the last round: some methods tune a model before its final evaluation."""
-        return self.round == self.schedule.rounds
-
-    @property
     def samples(self) -> int:
         """Number of training samples: what size-weighted averaging weighs by."""
         return len(self.data.train)
 
     def model(self, *sources: Mapping[str, Tensor]) -> ModelState:
-        """Assemble a model: the common initial one, overlaid by named parts, later sources over earlier ones."""
+        """Assemble a model: the common initial one, overlaid by named parts, later sources over earlier ones.
+
+        What else a source holds, such as a method's own tensors in a client's state, is no part of a model.
+        """
         model = self.initial.clone()
         for source in sources:
-            self.trainer.layout.unpack(model, source)
+            self.trainer.layout.unpack(model, {name: source[name] for name in PART_NAMES if name in source})
         return model
 
     def complete(self, source: Mapping[str, Tensor], parts: Parts) -> dict[str, Tensor]:
@@ -109,6 +113,14 @@ class Client:
         """Run a model over the training view without training; the cost is counted."""
         return self.trainer.outputs(model, self.data.train, exits, self.meter)
 
+    def outputs_by_batch(self, model: ModelState, exits: Collection[int]) -> ExitOutputs:
+        """Run a model over the training view as training sees it: BatchNorm normalises by the batch at hand.
+
+        Without BatchNorm the same as `outputs`. Statistics stay as they are, and the cost is counted.
+        """
+        stream = Stream(self.seed, self.id, self.round)
+        return self.trainer.outputs_by_batch(model, self.data.train, exits, stream, self.meter)
+
     def pack(self, model: ModelState, parts: Parts) -> dict[str, Tensor]:
         """Copy named parts of a model."""
         return self.trainer.layout.pack(model.to(self.initial.parameters.device), parts)
@@ -129,7 +141,6 @@ class Personal:
 def overlay(message: Message, state: Mapping[str, Tensor], alike: Parts) -> Personal:
     """Split a message into what is alike for everyone and what is the client's, and add its own parts."""
     names = {part.key for part in alike}
-    parts = {part.key for part in Parts.MODEL | Parts.STATISTICS}
     shared = {name: tensor for name, tensor in message.tensors.items() if name in names}
     own = {**state, **message.tensors}
-    return Personal(shared, {name: tensor for name, tensor in own.items() if name in parts - names})
+    return Personal(shared, {name: tensor for name, tensor in own.items() if name in PART_NAMES and name not in names})

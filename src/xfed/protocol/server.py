@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from xfed.models.layout import Layout, ModelState
@@ -44,6 +46,8 @@ class Server:
     population: int
     round: int = 0
     """Last completed round."""
+    notes: dict[str, Tensor] = field(default_factory=dict)
+    """Small arrays that the method noted in the current round, for figures; no number depends on them."""
 
     @property
     def layout(self) -> Layout:
@@ -63,6 +67,10 @@ class Server:
     def keep(self, client: int, **tensors: Tensor) -> None:
         """Keep tensors for a client, beside what is kept already."""
         self.kept.put(client, {**self.kept.get(client), **tensors})
+
+    def note(self, name: str, values: NDArray[Any] | list[Any]) -> None:
+        """Leave a small named array with the round: it goes to the run directory, and from there into figures."""
+        self.notes[name] = torch.from_numpy(np.array(values))
 
     def ties(self, round: int) -> np.random.Generator:
         """Open the stream that breaks ties in a round."""

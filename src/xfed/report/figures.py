@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from xfed.files import whole
-from xfed.report.tables import Row
-from xfed.running import Run
+from xfed.report.tables import MethodRow
+from xfed.runs.reader import Run
 
 
-def exits_and_rounds(rows: Sequence[Row], runs: Sequence[Run], path: Path) -> None:
+def exits_and_rounds(rows: Sequence[MethodRow], runs: Sequence[Run], path: Path) -> None:
     """Draw each method's accuracy per exit (bars: std over clients) and its averaged accuracy over rounds."""
     colors = matplotlib.colormaps["tab10" if len(rows) <= 10 else "tab20"]
     figure = Figure(figsize=(11, 4), layout="constrained")

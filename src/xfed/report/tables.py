@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from xfed.running import Run
+from xfed.runs.reader import Run
 
 CAPTION = (
     "Accuracy in % on each client's own test samples: averaged over exits, then mean ± std over clients. "
@@ -22,7 +22,7 @@ CAPTION = (
 
 
 @dataclass(frozen=True)
-class Row:
+class MethodRow:
     """One method, averaged over its seeds."""
 
     method: str
@@ -37,6 +37,8 @@ class Row:
     bytes_down: float
     bytes_up: float
     macs: float
+    tuning: float
+    """MACs per client of tuning before the final evaluation."""
     client_state: float
     server_state: float
     seconds: float
@@ -46,7 +48,7 @@ class Row:
     untrained_alone: float | None
 
 
-def collect(runs: Sequence[Run]) -> list[Row]:
+def collect(runs: Sequence[Run]) -> list[MethodRow]:
     """Gather runs by method, in the order in which methods first appear."""
     by_method: dict[str, list[Run]] = {}
     for run in runs:
@@ -54,12 +56,12 @@ def collect(runs: Sequence[Run]) -> list[Row]:
     return [_row(method, group) for method, group in by_method.items()]
 
 
-def _row(method: str, runs: Sequence[Run]) -> Row:
+def _row(method: str, runs: Sequence[Run]) -> MethodRow:
     summaries = [run.summary() for run in runs]
-    records = [record for run in runs for record in run.rounds()]
+    records = [record for run in runs for record in run.records()]
     states = [run.state_bytes() for run in runs]
     seconds = sum(record.train_seconds + record.evaluation_seconds for record in records)
-    return Row(
+    return MethodRow(
         method=method,
         seeds=len(runs),
         last=_mean(s.last.mean for s in summaries),
@@ -70,8 +72,9 @@ def _row(method: str, runs: Sequence[Run]) -> Row:
         exits=tuple(np.mean([s.last.exits for s in summaries], axis=0).tolist()),
         exit_stds=tuple(np.mean([s.last.exit_stds for s in summaries], axis=0).tolist()),
         bytes_down=_mean(r.bytes_down / r.clients for r in records),
-        bytes_up=_mean(r.bytes_up / r.clients for r in records),
-        macs=_mean(r.macs / r.clients for r in records),
+        bytes_up=_mean(r.bytes_up / r.replies for r in records),
+        macs=_mean(r.macs / r.replies for r in records),
+        tuning=_mean(run.records()[-1].tuning_macs / len(run.evaluations()[-1].trained) for run in runs),
         client_state=_mean(client for client, _ in states),
         server_state=_mean(server for _, server in states),
         seconds=seconds / len(runs),
@@ -99,7 +102,7 @@ def _size(count: float) -> str:
     return f"{count:.2f} GB"
 
 
-def cells(rows: Sequence[Row], runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
+def cells(rows: Sequence[MethodRow], runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
     """Lay out header and cells; the last line is the trivial answer, for comparison."""
     several = any(row.seeds > 1 for row in rows)
     exits = max(len(row.exits) for row in rows)
@@ -124,22 +127,38 @@ def cells(rows: Sequence[Row], runs: Sequence[Run]) -> tuple[list[str], list[lis
     return header, body
 
 
-def notes(rows: Sequence[Row], runs: Sequence[Run]) -> str:
+def notes(rows: Sequence[MethodRow], runs: Sequence[Run]) -> str:
     """Say what the table shows and which runs it rests on."""
     e = runs[0].experiment
+    t, clients = e.training, e.dealing.clients
     seeds = ", ".join(str(seed) for seed in sorted({run.experiment.seed for run in runs}))
     text = (
-        f"{e.dataset}, {e.model}, exits: {e.exits}; {e.clients} clients, {e.cohort_size} per round, Dir({e.alpha}), "
-        f"{e.rounds} rounds, {e.epochs} epochs, batch {e.batch_size}, rate {e.lr:g} × {e.lr_decay:g} per round, "
-        f"seed {seeds}. "
+        f"{e.dataset}, {e.model}, exits: {e.exits}; {clients} clients, {e.cohort_size} per round, "
+        f"{e.dealing.in_words()}, {t.rounds} rounds, {t.epochs} epochs, batch {t.batch_size}, "
+        f"rate {t.lr:g} × {t.lr_decay:g} per round, seed {seeds}. "
     )
     unseen = max(row.untrained for row in rows)
     if unseen:
         text += f"Up to {unseen:g} evaluated clients never took part; trained, never: `last` of those that did or not. "
     evaluated = max(len(run.summary().last.trained) for run in runs)
-    if evaluated < e.clients:
+    if evaluated < clients:
         text += f"Evaluated: a sample of {evaluated:,} clients, each counting for the clients it stands for. "
+    dropped = sum(len(record.failed) for run in runs for record in run.records())
+    if dropped:
+        text += f"{dropped} answers were missing: those clients were left out of their rounds. "
+    tuned = {row.method: row.tuning for row in rows if row.tuning}
+    if tuned:
+        costs = ", ".join(f"{method} {macs / 1e9:.2f}" for method, macs in tuned.items())
+        text += f"Tuning before the final evaluation cost each client, in GMAC beside the column's: {costs}. "
+    codes = {run.environment()["code"] for run in runs}
+    if len(codes) > 1:
+        by_code = ", ".join(f"{code}: {_names(runs, code)}" for code in sorted(codes))
+        text += f"The runs are of different code ({by_code}). "
     return text + CAPTION
+
+
+def _names(runs: Sequence[Run], code: str) -> str:
+    return " ".join(dict.fromkeys(run.experiment.method for run in runs if run.environment()["code"] == code))
 
 
 def print_whole(table: Table) -> None:
@@ -148,7 +167,7 @@ def print_whole(table: Table) -> None:
     Console(width=max(Console().width, needed)).print(table)
 
 
-def show(rows: Sequence[Row], runs: Sequence[Run]) -> None:
+def show(rows: Sequence[MethodRow], runs: Sequence[Run]) -> None:
     """Print the table to the terminal."""
     header, body = cells(rows, runs)
     table = Table()
@@ -160,7 +179,7 @@ def show(rows: Sequence[Row], runs: Sequence[Run]) -> None:
     Console().print(notes(rows, runs), highlight=False, style="dim")
 
 
-def markdown(rows: Sequence[Row], runs: Sequence[Run]) -> str:
+def markdown(rows: Sequence[MethodRow], runs: Sequence[Run]) -> str:
     """Write the table as Markdown."""
     header, body = cells(rows, runs)
     rule = ["---"] + ["---:"] * (len(header) - 1)
@@ -168,7 +187,7 @@ def markdown(rows: Sequence[Row], runs: Sequence[Run]) -> str:
     return "\n".join([*lines, "", notes(rows, runs), ""])
 
 
-def comma_separated(rows: Sequence[Row], runs: Sequence[Run]) -> str:
+def comma_separated(rows: Sequence[MethodRow], runs: Sequence[Run]) -> str:
     """Write the table as CSV."""
     text = io.StringIO()
     csv.writer(text).writerows([cells(rows, runs)[0], *cells(rows, runs)[1]])

@@ -23,6 +23,8 @@ from xfed.randomness import Purpose, derive
 from xfed.training.objectives import Batch, Objective
 
 EVALUATION_BATCH = 128  # fixed, so that bits never depend on who evaluates
+OUTSIDE_PHASES = -1
+"""Stands for a phase's number where batches are drawn outside of training."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,29 @@ class Trainer:
         return ExitOutputs(
             {j: torch.cat([piece.features[j] for piece in pieces]) for j in exits},
             {j: torch.cat([piece.logits[j] for piece in pieces]) for j in exits},
+        )
+
+    @torch.no_grad()
+    def outputs_by_batch(
+        self, model: ModelState, view: View, exits: Collection[int], stream: Stream, meter: Meter
+    ) -> ExitOutputs:
+        """Run the network over a view as training does, batch by batch: BatchNorm normalises by the batch at hand.
+
+        Batches are drawn at random, so that none holds one class alone; the outputs come back in the view's order.
+        """
+        if not self.layout.count(Parts.STATISTICS):
+            return self.outputs(model, view, exits, meter)
+        network = self.frozen_copy(model)
+        generator = torch.Generator().manual_seed(stream.derive(stream.batches, OUTSIDE_PHASES))
+        pieces, order = [], []
+        for positions, inputs, _ in view.shuffled(self.batch_size, generator):
+            meter.macs += self._costs(inputs).forward(exits) * len(inputs)
+            pieces.append(network(inputs, exits))
+            order.append(positions)
+        back = torch.cat(order).argsort()
+        return ExitOutputs(
+            {j: torch.cat([piece.features[j] for piece in pieces])[back] for j in exits},
+            {j: torch.cat([piece.logits[j] for piece in pieces])[back] for j in exits},
         )
 
     @torch.no_grad()

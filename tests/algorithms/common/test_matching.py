@@ -16,7 +16,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
-from tests.runs import Memory
+from tests.bits import Memory
 from xfed.algorithms.common.matching import Matrix, cosines, match_teachers, project_on_simplex
 from xfed.algorithms.xfed import XFed
 from xfed.models.layout import Layout
@@ -227,7 +227,7 @@ def round_of(exits: Mapping[int, Tensor], order: Sequence[int], mu: float) -> tu
     initial = layout.bind(network, torch.device("cpu")).clone()
     server = Server(Subnetworks(network, layout), initial, initial.clone(), {}, Memory(), seed=1, population=10)
     algorithm = XFed(XFed.Settings(mu=mu))
-    uploads = algorithm.expect(server)
+    uploads = algorithm.expect(server, algorithm.model_for(server, order, "training"))
     for client in order:
         uploads.add(client, Message({Parts.LAST_EXIT.key: exits[client]}, {"samples": 3}))
     algorithm.aggregate(server, uploads)

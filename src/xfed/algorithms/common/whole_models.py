@@ -11,7 +11,7 @@ from torch import Tensor
 
 from xfed.algorithms.common.matching import Matrix
 from xfed.models.parts import Parts
-from xfed.protocol.algorithm import Algorithm
+from xfed.protocol.algorithm import Algorithm, Use
 from xfed.protocol.message import Message
 from xfed.protocol.server import Server
 from xfed.protocol.uploads import Uploads
@@ -38,12 +38,17 @@ class WholeModels(Algorithm):
         """Give the parts that this network has."""
         return [part for part in Parts.MODEL if server.layout.count(part)]
 
-    def outgoing(self, server: Server, clients: Sequence[int]) -> dict[int, Message]:
-        """Send each client its mixture; at first the initial model."""
-        shared = super().deliver(server, clients)
+    def model_for(self, server: Server, clients: Sequence[int], use: Use) -> dict[int, Message]:
+        """Send each client its mixture to train from, at first the initial model; it is evaluated with its own."""
+        shared = super().model_for(server, clients, use)
+        return shared if use == "evaluation" else self.with_mixtures(server, shared)
+
+    def with_mixtures(self, server: Server, messages: Mapping[int, Message]) -> dict[int, Message]:
+        """Add each client's mixture to its message."""
+        parts = self.parts(server)
         return {
-            client: shared[client].having({p.key: server.kept_or_initial(client, p) for p in self.parts(server)})
-            for client in clients
+            client: message.having({part.key: server.kept_or_initial(client, part) for part in parts})
+            for client, message in messages.items()
         }
 
     def aggregate_shared(self, server: Server, uploads: Uploads) -> None:

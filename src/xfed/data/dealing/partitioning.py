@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from pydantic import Field, PositiveFloat, PositiveInt
 
+from xfed.components import BaseSettings
 from xfed.data.dataset import Dataset
 from xfed.data.dealing.overlapping import overlapping
 from xfed.data.dealing.partition import Partition, Split
@@ -21,52 +22,78 @@ PartitionBy = Literal["dirichlet", "pathological", "iid", "natural", "overlappin
 TRAIN_SHARE = 0.75
 
 
-@dataclass(frozen=True)
-class PartitionPlan:
+class Dealing(BaseSettings):
     """How samples are dealt out. Only the fields that the chosen way uses matter; see `xfed.data.dealing.ways`."""
 
-    by: PartitionBy | None = None
-    """Without it: the file, if there is one, else Dirichlet."""
-    clients: int = 20
-    """How many clients; a file and natural clients bring their own number."""
-    alpha: float = 0.3
-    cap: bool = True
-    classes_per_client: int = 2
-    min_samples: int = 4
-    samples_per_client: int = 100
-    path: Path | None = None
-    calibration: float = 0.2
-    seed: int = 1
+    clients: PositiveInt = Field(20, description="number of clients")
+    partition_by: PartitionBy | None = Field(
+        None, description="how samples are dealt out; default: the partition file if there is one, else dirichlet"
+    )
+    alpha: PositiveFloat = Field(0.3, description="Dirichlet label skew: smaller is more skewed")
+    cap: bool = Field(True, description="Dirichlet: a client that holds its fair number of samples gets no more")
+    classes_per_client: PositiveInt = Field(2, description="pathological: number of classes each client holds")
+    min_samples: int = Field(4, ge=2, description="smallest number of samples a client may get")
+    samples_per_client: int = Field(100, ge=2, description="overlapping: number of samples each client draws")
+    partition: Path | None = Field(
+        None, description="JSON file with each client's train and test indices, or partition.safetensors of a run"
+    )
+    calibration: float = Field(
+        0.2,
+        ge=0,
+        lt=1,
+        description="share of the training samples set aside to calibrate exits; 0 in the paper",
+    )
+
+    @property
+    def way(self) -> PartitionBy:
+        """The chosen way, or what stands for none: the file, if there is one, else Dirichlet."""
+        return self.partition_by or ("dirichlet" if self.partition is None else "file")
+
+    @property
+    def brings_clients(self) -> bool:
+        """Tell whether the data, or a file, says how many clients there are."""
+        return self.way in ("natural", "file")
+
+    def in_words(self) -> str:
+        """Say how samples were dealt out, for captions."""
+        return {
+            "dirichlet": f"Dir({self.alpha:g})",
+            "pathological": f"{self.classes_per_client} classes per client",
+            "iid": "iid",
+            "natural": "natural clients",
+            "overlapping": f"overlapping Dir({self.alpha:g}), {self.samples_per_client} samples each",
+            "file": "partition from a file",
+        }[self.way]
 
 
-def make_partition(dataset: Dataset, plan: PartitionPlan) -> Partition:
+def make_partition(dataset: Dataset, plan: Dealing, seed: int) -> Partition:
     """Deal a data set's samples out as planned, and cut each client's 75 / 25 into train and test at random.
 
     A file says itself what is for training and what for testing; where no client of it has a calibration list, the
     calibration share is taken from the training part.
     """
-    by = plan.by or ("dirichlet" if plan.path is None else "file")
-    if (by == "file") != (plan.path is not None):
+    by, path = plan.way, plan.partition
+    if (by == "file") != (path is not None):
         raise InputError(
             "partition_by is 'file', but partition names none"
-            if plan.path is None
-            else f"partition is {str(plan.path)!r}, but partition_by is {by!r}; allowed with a file: file"
+            if path is None
+            else f"partition is {str(path)!r}, but partition_by is {by!r}; allowed with a file: file"
         )
-    if plan.path is not None:
-        partition = read_partition(plan.path, len(dataset))
+    if path is not None:
+        partition = read_partition(path, len(dataset))
         if partition.sizes("calibration").any():
             return partition
         pairs = ((split.train, split.test) for split in partition)
-        return _with_calibration(pairs, plan.calibration, plan.seed, partition.overlapping)
-    rng = numpy_stream(plan.seed, Purpose.PARTITION)
+        return _with_calibration(pairs, plan.calibration, seed, partition.overlapping)
+    rng = numpy_stream(seed, Purpose.PARTITION)
     if by == "overlapping":
         labels = dataset.labels.cpu().numpy()
         shares = (TRAIN_SHARE, plan.calibration)
         return overlapping(labels, plan.clients, plan.samples_per_client, plan.alpha, shares, rng)
-    return _split(_deal(by, dataset, plan, rng), plan.calibration, plan.seed, rng)
+    return _split(_deal(by, dataset, plan, rng), plan.calibration, seed, rng)
 
 
-def _deal(by: PartitionBy, dataset: Dataset, plan: PartitionPlan, rng: np.random.Generator) -> list[Indices]:
+def _deal(by: PartitionBy, dataset: Dataset, plan: Dealing, rng: np.random.Generator) -> list[Indices]:
     labels = dataset.labels.cpu().numpy()
     if by == "pathological":
         return pathological(labels, plan.clients, plan.classes_per_client, plan.min_samples, rng)

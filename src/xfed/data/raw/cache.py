@@ -21,7 +21,8 @@ import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
-from xfed.data.dataset import Dataset, Kind
+from xfed.data.card import Kind
+from xfed.data.dataset import Dataset
 from xfed.data.raw.containers import Container
 from xfed.data.raw.locations import cache_root
 from xfed.data.raw.progress import progress

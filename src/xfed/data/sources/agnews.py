@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from xfed.components import BaseSettings
+from xfed.data.card import DataCard
 from xfed.data.dataset import Published, dataset
 from xfed.data.raw.cache import Contents
 from xfed.data.raw.containers import Container
@@ -60,6 +61,11 @@ class AgNews(PublishedSource):
         Download(f"{ADDRESS}test.csv", "d52ea96a97a2d943681189a97654912d"),
     )
     published = Published(train=120_000, test=7_600, classes=len(CLASSES))
+
+    def outline(self) -> DataCard:
+        """Give the length and the largest vocabulary that the settings allow."""
+        shape, tokens = (self.settings.max_length,), self.settings.vocabulary
+        return DataCard(self.name, "", "text", shape, CLASSES, scale=1.0, mean=0.0, std=1.0, tokens=tokens)
 
     def decode(self, raw: Container) -> Contents:
         """Read both files, each in whatever form it is; build the vocabulary from the training file."""

@@ -27,6 +27,7 @@ class Cifar10(Cifar):
         train=50_000,
         test=10_000,
         classes=10,
+        input_shape=(3, 32, 32),
         sha256=MappingProxyType(
             {
                 "train_pixels": "9d5c2eddadb0deff02c14c350c0385aab7b1d5ff1edfeb4997c8dc8644960111",

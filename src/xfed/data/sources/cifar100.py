@@ -27,6 +27,7 @@ class Cifar100(Cifar):
         train=50_000,
         test=10_000,
         classes=100,
+        input_shape=(3, 32, 32),
         sha256=MappingProxyType(
             {
                 "train_pixels": "de64658905c6b161606e3649ddafce7cf86c7634a0cf9116d518e64ef46a33c5",

@@ -14,7 +14,7 @@ class Digits(DatasetSource):
     """1,797 handwritten digits, 8 × 8 pixels, 10 classes (scikit-learn); needs no download."""
 
     recommended = MappingProxyType({"batch_size": 16, "lr": 0.05, "convnet": {"width": 32}})
-    published = Published(train=1_797, test=0, classes=10)
+    published = Published(train=1_797, test=0, classes=10, input_shape=(1, 8, 8))
 
     def load(self) -> Dataset:
         """Read the images (grey values 0 to 16) from scikit-learn."""

@@ -46,6 +46,7 @@ class FashionMnist(PublishedSource):
         train=60_000,
         test=10_000,
         classes=10,
+        input_shape=(1, 28, 28),
         sha256=MappingProxyType(
             {
                 "train_pixels": "2e487a6c89124f78f2d7521542223cafe96f7123c3ca13d447772ac6ecbb3012",

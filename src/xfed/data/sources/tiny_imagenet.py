@@ -33,7 +33,7 @@ class TinyImageNet(PublishedSource):
     recommended = MappingProxyType({"model": "resnet18", **PAPER_IMAGES})
     forms = ("tiny-imagenet-200", "tiny-imagenet-200.zip")
     downloads = (Download("http://cs231n.stanford.edu/tiny-imagenet-200.zip", "90528d7ca1a48142e341f4ef8d21d0de"),)
-    published = Published(train=100_000, test=10_000, classes=200)
+    published = Published(train=100_000, test=10_000, classes=200, input_shape=(3, 64, 64))
 
     def decode(self, raw: Container) -> Contents:
         """Read the training images class by class, then the validation images as annotated."""

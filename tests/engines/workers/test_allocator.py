@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from xfed.engines import allocator
+from xfed.engines.workers import allocator
 
 PROGRAM = """
 import resource

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from xfed import Run
-from xfed.federation.store import ClientStore
 from xfed.files import read_tensors
+from xfed.runs.store import ClientStore
 
 
 def contents(run: Run) -> dict[str, Any]:
@@ -35,10 +35,10 @@ def contents(run: Run) -> dict[str, Any]:
     for evaluation in run.evaluations():
         found[f"metrics/{evaluation.round}"] = torch.from_numpy(np.array(evaluation.accuracies))
         found[f"trained/{evaluation.round}"] = torch.from_numpy(np.array(evaluation.trained))
-    for path in sorted((directory.root / "traces").iterdir()):
+    for path in sorted(directory.traces.iterdir()):
         for name, column in pq.read_table(path).to_pydict().items():
             found[f"traces/{path.name}/{name}"] = column
-    found["rounds"] = [replace(record, train_seconds=0.0, evaluation_seconds=0.0) for record in run.rounds()]
+    found["rounds"] = [replace(record, train_seconds=0.0, evaluation_seconds=0.0) for record in run.records()]
     return found
 
 
@@ -74,7 +74,7 @@ def spy(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[Any]:
 def final_models(run: Run) -> dict[str, torch.Tensor]:
     return {
         f"{client}/{name}": tensor
-        for client in range(run.experiment.clients)
+        for client in range(run.experiment.dealing.clients)
         for name, tensor in run.model(client).state_dict().items()
     }
 

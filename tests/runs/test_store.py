@@ -10,10 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import xfed.federation.store as store_module
-from tests.runs import files
+import xfed.runs.store as store_module
+from tests.bits import files
 from xfed import InputError
-from xfed.federation.store import ClientStore
+from xfed.runs.store import ClientStore
 
 
 def put(store: ClientStore, client: int, round: int, value: float) -> None:

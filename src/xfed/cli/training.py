@@ -1,4 +1,4 @@
-"""The commands: run, resume, compare, show, methods, datasets, models."""
+"""`xfed run`, `compare`, `resume` and `show`."""
 
 from __future__ import annotations
 
@@ -8,25 +8,19 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
 
-from xfed.cli.data import data_commands
-from xfed.cli.deployment import deployment_commands
-from xfed.cli.inference import inference_commands
-from xfed.cli.models import DESCRIBE
-from xfed.cli.options import PanelCommand, experiment_options, gather, glance, setting_lines
-from xfed.cli.serving import serving_commands
-from xfed.comparison import compare, plan_comparison
-from xfed.components import Component
-from xfed.data.dataset import datasets
+from xfed.cli.options import DATA_DIR, PanelCommand, experiment_options, gather, glance
+from xfed.comparison import Reuse, compare, plan_comparison
+from xfed.components import load_plugins
 from xfed.errors import InputError
 from xfed.experiment import Experiment, read_settings
+from xfed.experiment.sections import Place
 from xfed.files import write_text
-from xfed.models.network import models
 from xfed.protocol.algorithm import methods
 from xfed.report.figures import exits_and_rounds
 from xfed.report.tables import collect, comma_separated, markdown, show
-from xfed.running import Run, open_run, resume, run
+from xfed.running import resume, run
+from xfed.runs.reader import Run, open_run
 
 SET = click.Option(
     ["--set", "assignments"], multiple=True, metavar="key=value", help="set any setting, e.g. xfed.mu=0.7"
@@ -34,25 +28,20 @@ SET = click.Option(
 FILE = click.Argument(["settings_file"], required=False, metavar="[SETTINGS.yaml]", type=Path)
 
 
-def build(arguments: Sequence[str]) -> click.Group:
-    """Build the command line; --help shows the settings of the components named in `arguments`."""
+def training_commands(arguments: Sequence[str]) -> list[click.Command]:
+    """Build the commands; --help shows the settings of the components named in `arguments`."""
+    load_plugins(glance(arguments, "--plugin"))
     defaults = {name: Experiment.model_fields[name].default for name in ("method", "dataset", "model")}
+    defaults["engine"] = Place.model_fields["engine"].default
     chosen = [(glance(arguments, f"--{name}") or [default])[-1] for name, default in defaults.items()]
     listed = [name for text in glance(arguments, "--methods") for name in text.split(",")]
-    group = click.Group(
-        "xfed",
-        help="Personalized federated learning of early-exit networks.",
-        context_settings={"max_content_width": 110},
-    )
-    group.add_command(
+    return [
         PanelCommand(
             "run",
             callback=_run,
             params=[FILE, SET, *experiment_options((), chosen)],
             help="Train a method; with no argument, X-FED on the embedded data.",
-        )
-    )
-    group.add_command(
+        ),
         PanelCommand(
             "compare",
             callback=_compare,
@@ -66,6 +55,13 @@ def build(arguments: Sequence[str]) -> click.Group:
                 ),
                 click.Option(["--seeds"], metavar="1,2,3", help="average over these seeds instead of --seed"),
                 click.Option(
+                    ["--reuse"],
+                    type=click.Choice(["same", "any"]),
+                    default="same",
+                    show_default=True,
+                    help="reuse finished runs of the same code alone, or of any",
+                ),
+                click.Option(
                     ["--out"],
                     type=Path,
                     default=Path("runs/compare"),
@@ -75,35 +71,26 @@ def build(arguments: Sequence[str]) -> click.Group:
                 *experiment_options(("method", "out"), [*(listed or ["xfed"]), *chosen[1:]]),
             ],
             help="Run several methods on one partition and one stream of cohorts, or reuse runs; print one table.",
-        )
-    )
-    group.add_command(
+        ),
         click.Command(
             "resume",
             callback=_resume,
             params=[
                 click.Argument(["path"], type=Path, metavar="RUN"),
                 click.Option(["--round", "from_round"], type=int, help="continue from this round's checkpoint"),
-                click.Option(["--engine"], help="run elsewhere: processes or serial"),
-                click.Option(["--workers"], help="number of worker processes"),
+                click.Option(["--engine"], help="run elsewhere; `xfed engines` lists where"),
+                click.Option(["--workers"], help="number of workers"),
+                DATA_DIR,
             ],
             help="Continue a run after any interruption.",
-        )
-    )
-    group.add_command(
+        ),
         click.Command(
             "show",
             callback=_show,
             params=[click.Argument(["path"], type=Path, metavar="RUN")],
             help="Summarise a run.",
-        )
-    )
-    group.add_command(data_commands(arguments))
-    for command in (*inference_commands(), *deployment_commands(), *serving_commands()):
-        group.add_command(command)
-    for name, components in (("methods", methods), ("datasets", datasets), ("models", models)):
-        group.add_command(_listing(name, list(components)))
-    return group
+        ),
+    ]
 
 
 def _run(settings_file: Path | None, assignments: Sequence[str], **_: Any) -> None:
@@ -115,6 +102,7 @@ def _compare(
     settings_file: Path | None,
     names: str,
     seeds: str | None,
+    reuse: Reuse,
     out: Path,
     assignments: Sequence[str],
     **_: Any,
@@ -125,7 +113,7 @@ def _compare(
         numbers = [int(seed) for seed in (seeds or str(values.get("seed", 1))).split(",")]
     except ValueError:
         raise InputError(f"--seeds is {seeds!r}: allowed are whole numbers with commas, such as 1,2,3") from None
-    runs = compare(plan_comparison(values, chosen, numbers), out)
+    runs = compare(plan_comparison(values, chosen, numbers), out, reuse=reuse)
     rows = collect(runs)
     write_text(out / "table.md", markdown(rows, runs))
     write_text(out / "table.csv", comma_separated(rows, runs))
@@ -150,44 +138,14 @@ def _file(path: Path | None) -> dict[str, Any]:
 def _show_run(shown: Run) -> None:
     console = Console()
     e = shown.experiment
-    done = len(shown.rounds())
+    done = len(shown.records())
     state = "finished" if shown.finished else f"stopped after round {done}; 'xfed resume {shown.path}' continues it"
-    console.print(f"[bold]{shown.path}[/bold]: {e.method} on {e.dataset}, {e.rounds} rounds, seed {e.seed}, {state}")
-    if not (shown.evaluations() and shown.rounds()):
+    console.print(
+        f"[bold]{shown.path}[/bold]: {e.method} on {e.dataset}, {e.training.rounds} rounds, seed {e.seed}, {state}"
+    )
+    if not (shown.evaluations() and shown.records()):
         console.print("no evaluation with a checkpoint yet")
         return
     show(collect([shown]), [shown])
-    macs = shown.environment()["network"]["exit_macs"]
+    macs = shown.exit_macs
     console.print("MACs per input, leaving at exit: " + ", ".join(f"{j + 1}: {m:,}" for j, m in enumerate(macs)))
-
-
-def _listing(name: str, components: Sequence[type[Component]]) -> click.Command:
-    plugin = click.Option(["--plugin"], multiple=True, metavar="path", help="Python file that registers more")
-    text = f"List the {name} there are, with their settings."
-    if name != "models":
-        return click.Command(name, callback=lambda plugin: _list(components), params=[plugin], help=text)
-
-    def list_unless_described(plugin: Sequence[str]) -> None:
-        if click.get_current_context().invoked_subcommand is None:
-            _list(components)
-
-    return click.Group(
-        name,
-        callback=list_unless_described,
-        params=[plugin],
-        help=text,
-        invoke_without_command=True,
-        commands=[DESCRIBE],
-    )
-
-
-def _list(components: Sequence[type[Component]]) -> None:
-    table = Table(show_lines=True)
-    table.add_column("name", style="bold", no_wrap=True)
-    table.add_column("what it is, and the settings it takes")
-    for component in components:
-        lines = [component.summary()]
-        for name, kind, default, text in setting_lines(component.Settings):
-            lines.append(f"[cyan]{component.name}.{name}[/cyan] \\[{kind}] = {default}: {text}")
-        table.add_row(component.name, "\n".join(lines))
-    Console().print(table)

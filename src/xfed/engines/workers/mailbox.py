@@ -1,7 +1,8 @@
-"""Messages between processes: tensors through shared memory, everything else through a pipe."""
+"""Words between processes: tensors through shared memory, everything else as bytes through a pipe."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.shared_memory import SharedMemory
@@ -9,7 +10,7 @@ from multiprocessing.shared_memory import SharedMemory
 import torch
 from torch import Tensor
 
-from xfed.protocol.message import Message, Plain
+from xfed.protocol.words import Word, frame, unframe
 
 ALIGNMENT = 64
 
@@ -19,53 +20,47 @@ class Slot:
     """Where one tensor lies in a segment."""
 
     offset: int
-    dtype: torch.dtype
+    dtype: str
     shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tensor: Tensor, offset: int) -> Slot:
+        """Make room for a tensor."""
+        return cls(offset, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
 
     def view(self, segment: SharedMemory) -> Tensor:
         """Look at the tensor in place."""
+        dtype: torch.dtype = getattr(torch, self.dtype)
         count = torch.Size(self.shape).numel()
         if count == 0:
-            return torch.empty(self.shape, dtype=self.dtype)
-        flat = torch.frombuffer(segment.buf, dtype=self.dtype, count=count, offset=self.offset)
+            return torch.empty(self.shape, dtype=dtype)
+        flat = torch.frombuffer(segment.buf, dtype=dtype, count=count, offset=self.offset)
         return flat.view(self.shape)
 
 
-@dataclass(frozen=True)
-class Letter:
-    """What goes through the pipe: for each message where its tensors are, and the plain values themselves."""
-
-    segment: str
-    slots: tuple[dict[str, Slot], ...]
-    values: tuple[dict[str, Plain], ...]
-
-
 class Outbox:
-    """The sender's segment. It grows as needed; a tensor that several messages hold, or that already lies in its
+    """The sender's segment. It grows as needed; a tensor that several words hold, or that already lies in its
     place, is not copied again."""
 
     def __init__(self) -> None:
         self._segment: SharedMemory | None = None
         self._present: dict[Slot, Tensor] = {}
 
-    def put(self, messages: Sequence[Message]) -> Letter:
-        """Lay messages out; what the last letter showed is overwritten."""
-        places: dict[int, Slot] = {}
+    def put(self, words: Sequence[Word]) -> bytes:
+        """Lay words out, and give the letter that tells where; what the last letter showed is overwritten."""
+        plain, tensors = frame(words)
+        slots = []
         size = 0
-        tensors = {id(tensor): tensor for message in messages for tensor in message.tensors.values()}
-        for key, tensor in tensors.items():
-            places[key] = Slot(size, tensor.dtype, tuple(tensor.shape))
+        for tensor in tensors:
+            slots.append(Slot.of(tensor, size))
             size += -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
         segment = self._room(size)
-        for key, tensor in tensors.items():
-            if self._present.get(places[key]) is not tensor:
-                places[key].view(segment).copy_(tensor)
-        self._present = {places[key]: tensor for key, tensor in tensors.items()}
-        return Letter(
-            segment.name,
-            tuple({name: places[id(tensor)] for name, tensor in message.tensors.items()} for message in messages),
-            tuple(dict(message.values) for message in messages),
-        )
+        for slot, tensor in zip(slots, tensors, strict=True):
+            if self._present.get(slot) is not tensor:
+                slot.view(segment).copy_(tensor)
+        self._present = dict(zip(slots, tensors, strict=True))
+        where = [[slot.offset, slot.dtype, slot.shape] for slot in slots]
+        return json.dumps({"segment": segment.name, "slots": where, "words": plain}).encode()
 
     def forget(self) -> None:
         """Hold on to no tensor: what was put will not be put again."""
@@ -91,16 +86,14 @@ class Inbox:
     def __init__(self) -> None:
         self._segment: SharedMemory | None = None
 
-    def read(self, letter: Letter) -> list[Message]:
-        """Show the messages in place: valid until the sender puts the next ones."""
-        if self._segment is None or self._segment.name != letter.segment:
+    def read(self, letter: bytes, copy: bool = False) -> list[Word]:
+        """Show the words in place, valid until the sender puts the next ones; or copy their tensors out."""
+        told = json.loads(letter)
+        if self._segment is None or self._segment.name != told["segment"]:
             self.close()
-            self._segment = SharedMemory(letter.segment)
-        segment = self._segment
-        return [
-            Message({name: slot.view(segment) for name, slot in slots.items()}, values)
-            for slots, values in zip(letter.slots, letter.values, strict=True)
-        ]
+            self._segment = SharedMemory(told["segment"])
+        views = [Slot(offset, dtype, tuple(shape)).view(self._segment) for offset, dtype, shape in told["slots"]]
+        return unframe(told["words"], [view.clone() for view in views] if copy else views)
 
     def close(self, unlink: bool = False) -> None:
         """Let go of the segment; `unlink` frees it too, in the place of a sender that died."""

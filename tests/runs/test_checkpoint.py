@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-import xfed.federation.checkpoint as module
+import xfed.runs.checkpoint as module
 from xfed import InputError
-from xfed.federation.checkpoint import Checkpoint, Checkpoints
+from xfed.runs.checkpoint import Checkpoint, Checkpoints
 
 
 def make(round: int) -> Checkpoint:

@@ -1,0 +1,238 @@
+"""A run on disk. All file names stand here; everything after training reads this folder and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import safetensors
+from torch import Tensor
+
+from xfed.data.card import DataCard
+from xfed.data.dealing.partition import Partition
+from xfed.errors import InputError
+from xfed.evaluation.summary import RoundAccuracy
+from xfed.evaluation.traces import ExitTrace
+from xfed.files import read_tensors, write_json, write_tensors, write_text
+from xfed.models.layout import ModelState
+from xfed.protocol.words import Evaluated
+from xfed.runs.checkpoint import Checkpoints
+from xfed.runs.records import RoundRecord, read_rounds, read_table, round_accuracy, write_metrics, write_rounds
+
+TraceOf = Literal["calibration", "test"]
+
+
+class RunDirectory:
+    """Names, writes and reads the files of a run."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.settings_file = root / "settings.yaml"
+        self.environment_file = root / "environment.json"
+        self.card_file = root / "data.json"
+        self.initial_file = root / "initial.safetensors"
+        self.partition = root / "partition.safetensors"
+        self.plugins = root / "plugins"
+        self.rounds_file = root / "rounds.parquet"
+        self.metrics = root / "metrics"
+        self.traces = root / "traces"
+        self.notes = root / "notes"
+        self.client_states = root / "state" / "clients"
+        self.server_states = root / "state" / "server"
+        self.models = root / "models"
+        self.policies = root / "policies"
+        self.finished_file = root / "finished.json"
+        self.checkpoints = Checkpoints(root / "checkpoints")
+
+    @classmethod
+    def open(cls, root: Path) -> RunDirectory:
+        """Open an existing run."""
+        run = cls(root)
+        if not run.settings_file.is_file():
+            raise InputError(f"{str(root)!r} is not a run directory (it has no settings.yaml)")
+        return run
+
+    def refuse_existing(self) -> None:
+        """Make sure that nothing would be overwritten."""
+        if self.root.exists() and (not self.root.is_dir() or any(self.root.iterdir())):
+            raise InputError(
+                f"run directory {str(self.root)!r} exists already; give another --out, or continue it with "
+                f"'xfed resume {self.root}'"
+            )
+
+    # What is true from the start
+
+    def create(
+        self,
+        settings: str,
+        environment: Mapping[str, Any],
+        card: DataCard,
+        initial: ModelState,
+        partition: Partition,
+        plugins: Mapping[str, str],
+    ) -> Partition:
+        """Start a new run, and give the partition as it lies there for all processes to map.
+
+        Settings are written last, so a folder that has them is complete.
+        """
+        for number, (name, source) in enumerate(plugins.items()):
+            write_text(self.plugins / f"{number}-{name}", source)
+        write_json(self.environment_file, dict(environment))
+        write_json(self.card_file, card.to_json())
+        write_tensors(self.initial_file, {"parameters": initial.parameters, "statistics": initial.statistics})
+        saved = partition.save(self.partition)
+        write_text(self.settings_file, settings)
+        return saved
+
+    def settings(self) -> str:
+        """Read the resolved settings (YAML)."""
+        return self.settings_file.read_text(encoding="utf-8")
+
+    def plugin_files(self) -> list[Path]:
+        """List the plug-ins that the run was started with."""
+        return sorted(self.plugins.glob("*.py"))
+
+    def environment(self) -> dict[str, Any]:
+        """Read versions, checksums and what else was true when the run started."""
+        environment: dict[str, Any] = _read_json(self.environment_file)
+        return environment
+
+    def card(self) -> DataCard:
+        """Read what there is to know of the data besides the samples."""
+        return DataCard.from_json(_read_json(self.card_file))
+
+    def initial(self) -> ModelState:
+        """Read the numbers that server and clients started from."""
+        tensors = _read_tensors(self.initial_file)
+        return ModelState(tensors["parameters"].clone(), tensors["statistics"].clone())
+
+    # What is added round by round
+
+    def write_rounds(self, records: Sequence[RoundRecord]) -> None:
+        """Write what all rounds so far moved and cost."""
+        write_rounds(self.rounds_file, records)
+
+    def rounds(self) -> list[RoundRecord]:
+        """Read what the rounds moved and cost."""
+        return read_rounds(self.rounds_file)
+
+    def write_evaluation(
+        self, round: int, evaluated: Sequence[Evaluated], trained: set[int], population: int
+    ) -> RoundAccuracy:
+        """Write one evaluated round, and the exits' traces where there are any."""
+        path = self.metrics / f"round-{round:06d}.parquet"
+        accuracy = write_metrics(path, round, evaluated, trained, population)
+        for of in ("test", "calibration"):
+            traces = [ExitTrace.from_message(e.client, e.traces[of]) for e in evaluated if of in e.traces]
+            if any(map(len, traces)):
+                ExitTrace.concatenate(traces).write(self.trace(of, round))
+        return accuracy
+
+    def metric_files(self) -> list[Path]:
+        """List the files of evaluated rounds, in order."""
+        return sorted(self.metrics.glob("round-*.parquet"))
+
+    def evaluations(self, until: int | None = None) -> list[RoundAccuracy]:
+        """Read the evaluated rounds, in order."""
+        found = [round_accuracy(read_table(path)) for path in self.metric_files()]
+        return [accuracy for accuracy in found if until is None or accuracy.round <= until]
+
+    def trace(self, of: TraceOf, round: int) -> Path:
+        """Name the trace file of one round."""
+        return self.traces / f"{of}-{round:06d}.parquet"
+
+    def latest_trace(self, of: TraceOf) -> Path | None:
+        """Find the last trace file, where there is one."""
+        return max(self.traces.glob(f"{of}-*.parquet"), default=None)
+
+    def write_notes(self, round: int, notes: Mapping[str, Tensor]) -> None:
+        """Write what the method noted in a round."""
+        write_tensors(self.notes / f"round-{round:06d}.safetensors", notes)
+
+    def read_notes(self, round: int) -> dict[str, Tensor]:
+        """Read what the method noted in a round; nothing where it noted nothing."""
+        path = self.notes / f"round-{round:06d}.safetensors"
+        return _read_tensors(path) if path.is_file() else {}
+
+    # What is there at the end
+
+    def write_model(self, client: int, shared: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+        """Write a final model: what clients share once, by its digest, and the client's own beside it."""
+        name = f"shared-{_digest(shared)}.safetensors" if shared else ""
+        if shared and not (self.models / name).exists():
+            write_tensors(self.models / name, shared)
+        write_tensors(self.client_model(client), own, {"shared": name})
+
+    def client_model(self, client: int) -> Path:
+        """Name the file of a client's final model."""
+        return self.models / f"client-{client:06d}.safetensors"
+
+    def own_tensors(self, client: int) -> dict[str, Tensor]:
+        """Read what of the final model is the client's own, by `state_dict` name."""
+        return _read_tensors(self._existing_model(client))
+
+    def shared_file(self, client: int) -> str:
+        """Name the file with what the client's final model shares with others; empty where it shares nothing."""
+        path = self._existing_model(client)
+        try:
+            with safetensors.safe_open(path, framework="pt") as file:
+                name: str = file.metadata()["shared"]
+                return name
+        except (safetensors.SafetensorError, OSError, TypeError, KeyError) as error:
+            raise InputError(f"{str(path)!r} is damaged: {error}") from None
+
+    def shared_tensors(self, client: int) -> dict[str, Tensor]:
+        """Read what the client's final model shares with others."""
+        name = self.shared_file(client)
+        if not name:
+            return {}
+        path = self.models / Path(name).name
+        tensors = _read_tensors(path)
+        if path.name != f"shared-{_digest(tensors)}.safetensors":
+            raise InputError(f"{str(path)!r} is damaged: its content is not what its name says")
+        return tensors
+
+    def _existing_model(self, client: int) -> Path:
+        path = self.client_model(client)
+        if not path.is_file():
+            raise InputError(
+                f"run {str(self.root)!r} has no final model of client {client}; "
+                "it has those of the clients that were evaluated at its end"
+            )
+        return path
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """Mark the run as complete."""
+        write_json(self.finished_file, dict(summary))
+
+    @property
+    def finished(self) -> bool:
+        """Tell whether the run came to its end."""
+        return self.finished_file.is_file()
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{str(path)!r} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{str(path)!r} is damaged: {error}") from None
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return read_tensors(path)
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
+        raise InputError(f"{str(path)!r} is damaged: {error}") from None
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    content = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        content.update(name.encode())
+        content.update(tensor.contiguous().numpy().data)
+    return content.hexdigest()[:16]
