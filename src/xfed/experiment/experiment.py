@@ -70,7 +70,7 @@ class Experiment(Recipe):
             else:
                 mine[name] = value
         if values.get("engine", self.place.engine) != self.place.engine:
-            del mine["settings"]["engine"]
+            mine["settings"].pop("engine", None)
         return Experiment(**mine)
 
     @property
@@ -201,11 +201,16 @@ def _by_role(components: Mapping[str, Mapping[str, Any]], chosen: Mapping[str, s
 
 
 def _resolved(own: Mapping[str, Mapping[str, Any]], chosen: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Write out all settings of the chosen components, defaults included."""
+    """Write out all settings of the chosen components, defaults included.
+
+    An engine is looked up when a run starts: who only reads a run needs none.
+    """
     resolved = {}
     for role, name in chosen.items():
-        component: type[Component] = ROLES[role].get(name)
-        values = component.resolve(own.get(role, {})).model_dump(mode="json")
+        values = dict(own.get(role, {}))
+        if role != "engine":
+            component: type[Component] = ROLES[role].get(name)
+            values = component.resolve(values).model_dump(mode="json")
         if values:
             resolved[role] = values
     return resolved
