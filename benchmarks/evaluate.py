@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 from time import process_time
 
@@ -21,22 +19,23 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from xfed.assembly import build_host
 from xfed.data.dataset import Dataset
 from xfed.data.dealing.partition import Partition, Split
-from xfed.engines.allocator import keep_freed_memory
+from xfed.engines.workers.allocator import keep_freed_memory
 from xfed.evaluation.accuracy import Evaluation, evaluate
 from xfed.experiment import Experiment
-from xfed.federation.host import Host, Task
+from xfed.federation.host import Host, build_trainer, simulated
 from xfed.federation.plan import Plan
 from xfed.models.parts import Parts
 from xfed.protocol.client import Client, Personal
 from xfed.protocol.message import Message
+from xfed.protocol.words import TrainTask
+from xfed.running import brief
 
 CLEAR = 1e-5
 
 
-def make_host(clients: int, samples: int, width: int, folder: Path) -> Host:
+def make_host(clients: int, samples: int, width: int) -> Host:
     generator = torch.Generator().manual_seed(1)
     count = clients * (samples + 1)
     inputs = torch.randint(0, 256, (count, 3, 32, 32), dtype=torch.uint8, generator=generator)
@@ -46,14 +45,17 @@ def make_host(clients: int, samples: int, width: int, folder: Path) -> Host:
     nothing = np.empty(0, dtype=np.int64)
     partition = Partition.of(Split(row[:1], nothing, row[1:]) for row in owned)
     values = {"method": "fedper", "dataset": "cifar10", "clients": clients, "convnet.width": width}
-    return build_host(Experiment.from_mapping(values), folder, partition, dataset)
+    experiment = Experiment.from_mapping(values)
+    initial = build_trainer(experiment, dataset.card, "cpu").snapshot()
+    briefing = brief(experiment, dataset.card, initial, clients)
+    return Host.of(briefing, simulated(dataset, partition, "cpu"), "cpu")
 
 
 def members(host: Host, clients: range) -> Iterator[tuple[Client, Personal]]:
     """Give clients that share the backbone and have trained their own exits."""
     shared = host.trainer.layout.pack(host.initial, Parts.BACKBONE)
     for number in clients:
-        client = host.client(Task(number, 1, Message(), None))
+        client = host.client(TrainTask(number, 1, Message(), None), {})
         generator = torch.Generator().manual_seed(number)
         exits = host.trainer.layout.pack(host.initial, Parts.EXITS)
         yield (
@@ -63,32 +65,31 @@ def members(host: Host, clients: range) -> Iterator[tuple[Client, Personal]]:
 
 
 def compare(clients: int, samples: int, width: int, repetitions: int) -> tuple[float, bool]:
-    with tempfile.TemporaryDirectory() as folder:
-        host = make_host(clients, samples, width, Path(folder))
-        groups = Plan(1, 1, 1, 1, [1] * clients, [samples] * clients, 1).groups
-        everyone = list(members(host, range(clients)))
+    host = make_host(clients, samples, width)
+    groups = Plan(1, 1, 1, 1, [1] * clients, [samples] * clients, 1).groups()
+    everyone = list(members(host, range(clients)))
 
-        def together() -> dict[int, Evaluation]:
-            found: dict[int, Evaluation] = {}
-            for group in groups:
-                found |= evaluate([everyone[client] for client in group], calibration=False)
-            return found
+    def together() -> dict[int, Evaluation]:
+        found: dict[int, Evaluation] = {}
+        for group in groups:
+            found |= evaluate([everyone[client] for client in group], calibration=False)
+        return found
 
-        def one_by_one() -> dict[int, Evaluation]:
-            found: dict[int, Evaluation] = {}
-            for member in everyone:
-                found |= evaluate([member], calibration=False)
-            return found
+    def one_by_one() -> dict[int, Evaluation]:
+        found: dict[int, Evaluation] = {}
+        for member in everyone:
+            found |= evaluate([member], calibration=False)
+        return found
 
-        taken: dict[str, list[float]] = {"together": [], "one by one": []}
-        for _ in range(repetitions + 1):
-            results = []
-            for name, way in (("together", together), ("one by one", one_by_one)):
-                begin = process_time()
-                results.append(way())
-                taken[name].append(process_time() - begin)
-        medians = {name: median(seconds[1:]) for name, seconds in taken.items()}  # the first warms up
-        agree = all(same_answers(host, everyone[c], results[0][c], results[1][c]) for c in range(clients))
+    taken: dict[str, list[float]] = {"together": [], "one by one": []}
+    for _ in range(repetitions + 1):
+        results = []
+        for name, way in (("together", together), ("one by one", one_by_one)):
+            begin = process_time()
+            results.append(way())
+            taken[name].append(process_time() - begin)
+    medians = {name: median(seconds[1:]) for name, seconds in taken.items()}  # the first warms up
+    agree = all(same_answers(host, everyone[c], results[0][c], results[1][c]) for c in range(clients))
     factor = medians["one by one"] / medians["together"]
     print(
         f"{clients} clients × {samples} samples, width {width}: together {medians['together']:.3f} s, "

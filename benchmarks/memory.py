@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from xfed import Experiment, assembly, running
+from xfed import Experiment, running
 from xfed.models.layout import Layout
 from xfed.models.parts import Parts
 
@@ -90,9 +90,9 @@ def peak(command: list[str]) -> tuple[list[int], int]:
 
 def usual_way(experiment: Experiment) -> int:
     """Compute the bytes of a model and momentum for every client."""
-    network = assembly.build_network(experiment, (3, 32, 32), 100)
+    network = experiment.network((3, 32, 32), 100)
     layout = Layout.of(network)
-    return experiment.clients * 4 * (2 * layout.count(Parts.MODEL) + layout.count(Parts.STATISTICS))
+    return experiment.dealing.clients * 4 * (2 * layout.count(Parts.MODEL) + layout.count(Parts.STATISTICS))
 
 
 def main() -> int:
