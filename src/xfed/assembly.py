@@ -17,6 +17,7 @@ from xfed.errors import InputError
 from xfed.experiment import Experiment
 from xfed.federation.host import Engine, Host
 from xfed.federation.store import ClientStore
+from xfed.kernels.choice import STANDARD, Kernels, choose
 from xfed.models.costs import measure
 from xfed.models.layout import Layout
 from xfed.models.network import EarlyExitNetwork, seeded
@@ -43,7 +44,14 @@ def build_network(experiment: Experiment, input_shape: tuple[int, ...], classes:
     return seeded(experiment.model_source(), input_shape, classes, experiment.exits, weights)
 
 
-def build_trainer(experiment: Experiment, dataset: Dataset) -> Trainer:
+def choose_kernels(experiment: Experiment, dataset: Dataset) -> Kernels:
+    """Choose the kernels of a new run, once for all its processes."""
+    network = build_network(experiment, dataset.input_shape, len(dataset.classes))
+    device = torch.device(experiment.device)
+    return choose(experiment.kernels, network, dataset.example(), experiment.batch_size, device)
+
+
+def build_trainer(experiment: Experiment, dataset: Dataset, kernels: Kernels = STANDARD) -> Trainer:
     """Build the resident network and the loops over it."""
     network = build_network(experiment, dataset.input_shape, len(dataset.classes))
     try:
@@ -53,13 +61,16 @@ def build_trainer(experiment: Experiment, dataset: Dataset) -> Trainer:
             f"data set {dataset.name!r} has token ids up to {int(dataset.inputs.max())}, which model "
             f"{experiment.model!r} does not know; set {experiment.model}.vocabulary higher"
         ) from None
+    kernels.apply(network)
     return Trainer(network, Layout.of(network), costs, torch.device(experiment.device), experiment.batch_size)
 
 
-def build_host(experiment: Experiment, states: Path, partition: Partition, dataset: Dataset) -> Host:
+def build_host(
+    experiment: Experiment, states: Path, partition: Partition, dataset: Dataset, kernels: Kernels = STANDARD
+) -> Host:
     """Build what client work needs, in whatever process it happens."""
     experiment.load_plugins()
-    trainer = build_trainer(experiment, dataset)
+    trainer = build_trainer(experiment, dataset, kernels)
     return Host(
         algorithm=experiment.algorithm(),
         trainer=trainer,
@@ -72,12 +83,14 @@ def build_host(experiment: Experiment, states: Path, partition: Partition, datas
     )
 
 
-def build_engine(experiment: Experiment, states: Path, partition: Partition, dataset: Dataset) -> Engine:
+def build_engine(
+    experiment: Experiment, states: Path, partition: Partition, dataset: Dataset, kernels: Kernels = STANDARD
+) -> Engine:
     """Build where clients run."""
     if experiment.engine == "serial":
-        return SerialEngine(build_host(experiment, states, partition, dataset))
+        return SerialEngine(build_host(experiment, states, partition, dataset, kernels))
     builders = [
-        partial(build_host, experiment.model_copy(update={"device": device}), states, partition)
+        partial(build_host, experiment.model_copy(update={"device": device}), states, partition, kernels=kernels)
         for device in worker_devices(experiment)
     ]
     return ProcessEngine(builders, dataset)

@@ -26,6 +26,8 @@ from xfed.components import BaseSettings, Component, load_plugins, validate
 from xfed.data.dataset import DatasetSource, datasets
 from xfed.data.dealing.partitioning import PartitionBy, PartitionPlan
 from xfed.errors import InputError, unknown
+from xfed.kernels.choice import KernelChoice
+from xfed.kernels.library import identity
 from xfed.models.network import ExitPlacement, ModelSource, models
 from xfed.protocol.algorithm import Algorithm, LocalDistillation, Statistics, methods
 from xfed.protocol.client import Schedule
@@ -93,6 +95,10 @@ class Experiment(BaseSettings):
     engine: Literal["processes", "serial"] = Field("processes", description="where clients run")
     workers: PositiveInt | None = Field(None, description="worker processes; default: one per core, or one per GPU")
     device: Annotated[str, AfterValidator(_known_to_torch)] = Field("cpu", description="torch device")
+    kernels: KernelChoice = Field(
+        "standard",
+        description="torch's kernels; or compiled ones for some layers, which give other bits; or whichever is faster",
+    )
     out: Path | None = Field(None, description="run directory; default: a new one under runs/")
     plugin: tuple[Path, ...] = Field((), description="Python file that registers methods, data sets or models")
     settings: dict[str, dict[str, Any]] = Field(
@@ -209,6 +215,8 @@ class Experiment(BaseSettings):
         decisive = self.model_dump(mode="json", exclude=set(ELSEWHERE))
         if self.partition is not None:
             decisive["partition"] = hashlib.sha256(self.partition.read_bytes()).hexdigest()
+        if self.kernels != "standard":
+            decisive["kernels"] = [self.kernels, identity()]
         plugins = [hashlib.sha256(path.read_bytes()).hexdigest() for path in self.plugin]
         text = json.dumps([decisive, data_checksum, code_version(), plugins], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
@@ -251,7 +259,7 @@ def code_version() -> str:
     content = hashlib.sha256()
     for package in ("xfed", "xfed_runtime"):
         [root] = map(Path, import_module(package).__path__)
-        for path in sorted(root.rglob("*.py")):
+        for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".cpp")):
             content.update(path.relative_to(root.parent).as_posix().encode())
             content.update(path.read_bytes())
     return content.hexdigest()[:16]

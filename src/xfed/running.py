@@ -16,7 +16,14 @@ import yaml
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from xfed.assembly import build_engine, build_network, build_trainer, partition_of, refuse_what_workers_cannot_import
+from xfed.assembly import (
+    build_engine,
+    build_network,
+    build_trainer,
+    choose_kernels,
+    partition_of,
+    refuse_what_workers_cannot_import,
+)
 from xfed.data.dataset import Dataset
 from xfed.data.dealing.partition import Partition
 from xfed.data.dealing.partition_file import read_partition
@@ -31,6 +38,7 @@ from xfed.federation.progress import ProgressBar
 from xfed.federation.run_directory import RoundRecord, RunDirectory
 from xfed.federation.store import ClientStore
 from xfed.files import read_tensors
+from xfed.kernels.choice import Kernels
 from xfed.models.network import EarlyExitNetwork
 from xfed.models.subnetwork import Subnetworks
 from xfed.protocol.server import Server
@@ -151,14 +159,16 @@ def run(experiment: Experiment, progress: bool = True) -> Run:
     dataset = experiment.dataset_source().load()
     partition = partition_of(experiment, dataset)
     experiment = experiment.model_copy(update={"clients": len(partition)})
+    with single_thread():
+        kernels = choose_kernels(experiment, dataset)
     trainer = build_trainer(experiment, dataset)
     experiment.algorithm().check(Subnetworks(trainer.network, trainer.layout), len(partition))
     for number, path in enumerate(experiment.plugin):
         directory.plugins.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, directory.plugins / f"{number}-{path.name}")
-    environment = describe_environment(experiment, dataset, partition, trainer.costs)
+    environment = describe_environment(experiment, dataset, partition, trainer.costs) | {"kernels": kernels.note()}
     partition = directory.create(experiment.to_yaml(), environment, partition)
-    return _carry_out(Run(directory, experiment), dataset, partition, trainer, progress)
+    return _carry_out(Run(directory, experiment), dataset, partition, trainer, kernels, progress)
 
 
 def resume(path: Path, progress: bool = True, from_round: int | None = None, **elsewhere: Any) -> Run:
@@ -180,9 +190,10 @@ def resume(path: Path, progress: bool = True, from_round: int | None = None, **e
             f"run {str(path)!r} was started by another version of the code ({noted['xfed']}, {noted['code_version']}); "
             "only the same version continues it bit for bit"
         )
+    kernels = Kernels.noted(noted["kernels"])
     partition = read_partition(opened.directory.partition, len(dataset))
     trainer = build_trainer(changed, dataset)
-    return _carry_out(Run(opened.directory, changed), dataset, partition, trainer, progress, from_round)
+    return _carry_out(Run(opened.directory, changed), dataset, partition, trainer, kernels, progress, from_round)
 
 
 def _carry_out(
@@ -190,6 +201,7 @@ def _carry_out(
     dataset: Dataset,
     partition: Partition,
     trainer: Trainer,
+    kernels: Kernels,
     progress: bool,
     from_round: int | None = None,
 ) -> Run:
@@ -216,7 +228,7 @@ def _carry_out(
     )
     earlier = directory.evaluations(until=server.round)
     with single_thread(), _watching(progress, experiment, server.round, earlier) as watchers:
-        engine = build_engine(experiment, directory.client_states, partition, dataset)
+        engine = build_engine(experiment, directory.client_states, partition, dataset, kernels)
         try:
             Federation(experiment.algorithm(), server, states, kept, engine, plan, directory, watchers).run()
         except KeyboardInterrupt:

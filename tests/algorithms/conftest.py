@@ -50,8 +50,8 @@ class ByteEngine:
 def engines(monkeypatch: pytest.MonkeyPatch) -> list[ByteEngine]:
     made: list[ByteEngine] = []
 
-    def build(experiment: Any, states: Path, partition: Any, dataset: Any) -> ByteEngine:
-        made.append(ByteEngine(xfed.assembly.build_host(experiment, states, partition, dataset)))
+    def build(experiment: Any, states: Path, partition: Any, dataset: Any, kernels: Any) -> ByteEngine:
+        made.append(ByteEngine(xfed.assembly.build_host(experiment, states, partition, dataset, kernels)))
         return made[-1]
 
     monkeypatch.setattr(xfed.running, "build_engine", build)
