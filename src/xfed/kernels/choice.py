@@ -11,7 +11,7 @@ import json
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from xfed.data.raw.locations import cache_root
 from xfed.errors import InputError
 from xfed.files import write_json
-from xfed.kernels import first_stage, products
+from xfed.kernels import products, stages
 from xfed.kernels.library import UnavailableError, library
-from xfed.models.network import EarlyExitNetwork
+from xfed.models.network import EarlyExitNetwork, StageState
 
 KernelChoice = Literal["standard", "fast", "auto"]
 GAIN = 0.9
@@ -37,36 +37,37 @@ REPETITIONS = 5
 class Kernels:
     """A kernel set; without anything in it, torch's own kernels."""
 
-    first_stage: str | None = None
-    """Digest of the compiled library that runs the first stage."""
+    library: str | None = None
+    """Digest of the compiled library; nothing where no stage uses it."""
+    stages: tuple[int, ...] = ()
+    """Stages that run as one compiled kernel."""
     products: tuple[str, ...] = ()
     """Layers whose weight gradient is a matrix product."""
 
     def note(self) -> dict[str, Any]:
         """Describe the set for the run's own records."""
-        kind = "standard" if self == STANDARD else "fast"
-        return {"set": kind, "first_stage": self.first_stage, "products": list(self.products)}
+        return {"set": "standard" if self == STANDARD else "fast", **asdict(self)}
 
     @classmethod
     def noted(cls, note: Mapping[str, Any]) -> Kernels:
         """Give the set that a run was started with, or say why it cannot be had here."""
-        kernels = cls(note["first_stage"], tuple(note["products"]))
-        if kernels.first_stage is not None:
+        kernels = cls(note["library"], tuple(note["stages"]), tuple(note["products"]))
+        if kernels.library is not None:
             try:
                 found = library().digest
             except UnavailableError as error:
                 found = f"none ({error})"
-            if found != kernels.first_stage:
+            if found != kernels.library:
                 raise InputError(
-                    f"the run was started with compiled kernels {kernels.first_stage}; here they are {found}: "
+                    f"the run was started with compiled kernels {kernels.library}; here they are {found}: "
                     "another compiler or processor gives other bits"
                 )
         return kernels
 
     def apply(self, network: EarlyExitNetwork) -> None:
         """Let a network's layers compute with this set; their names and numbers stay."""
-        if self.first_stage is not None:
-            first_stage.fuse(network.stages[0])
+        for index in self.stages:
+            stages.fuse(network.stages[index])
         for name in self.products:
             products.replace(network.get_submodule(name))
 
@@ -79,8 +80,8 @@ def choose(
 ) -> Kernels:
     """Choose the kernels for a network on this machine.
 
-    `fast` takes the compiled first stage wherever it fits, and refuses where it cannot be compiled; `auto` takes it
-    where it is measured to be faster. Both measure weight gradients.
+    `fast` takes the compiled kernel for every stage that it fits, and refuses where there is no compiler; `auto` takes
+    it where it is measured to be faster. Both measure weight gradients.
     """
     if choice == "standard":
         return STANDARD
@@ -89,17 +90,17 @@ def choose(
             raise InputError(f"kernels is 'fast' and device {str(device)!r}: these kernels are for the CPU")
         return STANDARD
     batch = example[:1].repeat_interleave(batch_size, dim=0)
-    digest = None
-    if first_stage.fits(network.stages[0]):
-        try:
-            digest = library().digest
-        except UnavailableError as error:
-            if choice == "fast":
-                raise InputError(f"kernels is 'fast', but {error}; allowed here: standard, auto") from None
     measured = Measurements.of_this_machine()
-    if choice == "auto" and digest and not measured.first_stage_is_faster(network.stages[0], batch, digest):
-        digest = None
-    return Kernels(digest, tuple(measured.faster_products(network, batch)))
+    try:
+        digest = library().digest
+        fitting = [index for index, stage in enumerate(network.stages) if stages.fits(stage)]
+    except UnavailableError as error:
+        if choice == "fast":
+            raise InputError(f"kernels is 'fast', but {error}; allowed here: standard, auto") from None
+        digest, fitting = "", []
+    if choice == "auto":
+        fitting = measured.faster_stages(network, batch, fitting, digest)
+    return Kernels(digest if fitting else None, tuple(fitting), tuple(measured.faster_products(network, batch)))
 
 
 @dataclass(frozen=True)
@@ -121,12 +122,23 @@ class Measurements:
         except (OSError, ValueError):
             return cls(path, {})
 
-    def first_stage_is_faster(self, stage: nn.Module, batch: Tensor, digest: str) -> bool:
-        """Compare a training step of the first stage alone."""
-        fused = nn.Sequential(*stage.children())
-        first_stage.fuse(fused)
-        key = f"first stage {digest} {tuple(batch.shape)} {list(stage.children())}"
-        return self._faster(key, lambda: _train(stage, batch), lambda: _train(fused, batch))
+    def faster_stages(
+        self, network: EarlyExitNetwork, batch: Tensor, candidates: Sequence[int], digest: str
+    ) -> list[int]:
+        """Name the stages whose training step is faster as one compiled kernel."""
+        faster = []
+        state: StageState = batch
+        for index, stage in enumerate(network.stages):
+            if index in candidates:
+                assert isinstance(state, Tensor)
+                fused = nn.Sequential(*stage.children())
+                stages.fuse(fused)
+                key = f"stage {digest} {tuple(state.shape)} {list(stage.children())}"
+                if self._faster(key, partial(_train, stage, state), partial(_train, fused, state)):
+                    faster.append(index)
+            with torch.no_grad():
+                state = network.stage(index, state)
+        return faster
 
     def faster_products(self, network: EarlyExitNetwork, batch: Tensor) -> list[str]:
         """Name the layers whose weight gradient is faster as a matrix product."""
@@ -159,8 +171,13 @@ def _race(*works: Callable[[], object]) -> list[float]:
     return [min(found[1:]) for found in times]
 
 
-def _train(stage: nn.Module, batch: Tensor) -> Sequence[Tensor]:
-    return torch.autograd.grad(stage(batch).sum(), list(stage.parameters()))
+def _train(stage: nn.Module, inputs: Tensor) -> Sequence[Tensor]:
+    """Take the gradients that a training step takes: an image has none."""
+    wanted = list(stage.parameters())
+    if inputs.shape[1] not in stages.IMAGE_CHANNELS:
+        inputs = inputs.detach().requires_grad_()
+        wanted.append(inputs)  # type: ignore[arg-type]
+    return torch.autograd.grad(stage(inputs).sum(), wanted)
 
 
 @torch.no_grad()

@@ -19,9 +19,11 @@ from pathlib import Path
 from xfed.data.raw.locations import cache_root
 from xfed.files import whole
 
-SOURCE = Path(__file__).with_name("first_stage.cpp")
+SOURCE = Path(__file__).with_name("stage.cpp")
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-ffp-contract=fast", "-fPIC", "-shared", "-w")
+KERNELS = {"xfed_images_forward": 5, "xfed_images_backward": 5, "xfed_maps_forward": 5, "xfed_maps_backward": 7}
+"""What the library exports, and how many tensors each takes besides a shape."""
 NATIVE = ("-march=native", "-mcpu=native")
 """What compilers call the processor at hand: the first on x86, the second on ARM."""
 
@@ -48,9 +50,15 @@ class Library:
     functions: ctypes.CDLL
 
     def call(self, name: str, *arguments: object) -> None:
-        """Call a kernel."""
+        """Call a kernel with addresses of tensors and, last, a shape."""
         if getattr(self.functions, name)(*arguments):
             raise MemoryError(f"kernel {name} found no memory")
+
+    @property
+    def lanes(self) -> int:
+        """Numbers in one vector of this processor."""
+        lanes: int = self.functions.xfed_lanes()
+        return lanes
 
 
 @cache
@@ -61,7 +69,7 @@ def library() -> Library:
     command = (compiler, *FLAGS, native)
     text = b"\0".join([SOURCE.read_bytes(), " ".join(command[1:]).encode(), target])
     digest = hashlib.sha256(text).hexdigest()[:16]
-    path = cache_root() / "kernels" / f"first_stage-{digest}.so"
+    path = cache_root() / "kernels" / f"stage-{digest}.so"
     try:
         if not path.is_file():
             with whole(path) as temporary:
@@ -71,9 +79,8 @@ def library() -> Library:
         raise UnavailableError(
             f"the compiled kernels cannot be kept in {str(path.parent)!r} or loaded: {error}"
         ) from None
-    pointers = [ctypes.c_void_p] * 5 + [ctypes.POINTER(Shape)]
-    for name in ("xfed_first_stage_forward", "xfed_first_stage_backward"):
-        getattr(functions, name).argtypes = pointers
+    for name, tensors in KERNELS.items():
+        getattr(functions, name).argtypes = [ctypes.c_void_p] * tensors + [ctypes.POINTER(Shape)]
     return Library(path, digest, functions)
 
 
