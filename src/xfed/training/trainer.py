@@ -20,6 +20,7 @@ from xfed.models.layout import Layout, ModelState
 from xfed.models.network import EarlyExitNetwork, ExitOutputs, rows
 from xfed.models.parts import Parts
 from xfed.randomness import Purpose, derive
+from xfed.training.frozen import FrozenFeatures
 from xfed.training.objectives import Batch, Objective
 
 EVALUATION_BATCH = 128  # fixed, so that bits never depend on who evaluates
@@ -106,14 +107,23 @@ class Trainer:
         trains = (Parts.BACKBONE in phase.parts, bool(Parts.EXITS & phase.parts))
         velocities: list[Tensor | None] = [None] * len(trained)
         losses = torch.zeros((), dtype=torch.float64, device=self.device)
+        frozen = None
+        if not trains[0] and phase.epochs > 1 and FrozenFeatures.apply_to(network, exits):
+            frozen = FrozenFeatures(network, exits, len(view))
         for _ in range(phase.epochs):
+            known = frozen is not None and frozen.whole
             for positions, inputs, labels in view.shuffled(self.batch_size, generator):
-                features, logits = network(inputs, exits)
+                if frozen is None:
+                    features, logits = network(inputs, exits)
+                else:
+                    features, logits = frozen.look_up(positions) if known else frozen.run(network, inputs, positions)
                 loss = phase.objective(Batch(inputs, labels, positions, features, logits, network))
                 self._step(phase, trained, torch.autograd.grad(loss, trained, allow_unused=True), velocities)
                 losses += loss.detach() * len(positions)
                 meter.samples += len(positions)
-                meter.macs += self._costs(inputs).training(exits, *trains) * len(positions)
+                costs = self._costs(inputs)
+                cost = costs.on_features(exits, trains[1]) if known else costs.training(exits, *trains)
+                meter.macs += cost * len(positions)
         meter.loss_sum += losses.item()
 
     @staticmethod
