@@ -111,19 +111,21 @@ class Trainer:
         if not trains[0] and phase.epochs > 1 and FrozenFeatures.apply_to(network, exits):
             frozen = FrozenFeatures(network, exits, len(view))
         for _ in range(phase.epochs):
-            known = frozen is not None and frozen.whole
             for positions, inputs, labels in view.shuffled(self.batch_size, generator):
+                costs = self._costs(inputs)
+                cost, again = costs.training(exits, *trains), 0
                 if frozen is None:
                     features, logits = network(inputs, exits)
+                elif frozen.knows(positions):
+                    features, logits = frozen.look_up(positions)
+                    cost = costs.on_features(exits, trains[1])
                 else:
-                    features, logits = frozen.look_up(positions) if known else frozen.run(network, inputs, positions)
+                    (features, logits), again = frozen.run(inputs, positions)
                 loss = phase.objective(Batch(inputs, labels, positions, features, logits, network))
                 self._step(phase, trained, torch.autograd.grad(loss, trained, allow_unused=True), velocities)
                 losses += loss.detach() * len(positions)
                 meter.samples += len(positions)
-                costs = self._costs(inputs)
-                cost = costs.on_features(exits, trains[1]) if known else costs.training(exits, *trains)
-                meter.macs += cost * len(positions)
+                meter.macs += cost * len(positions) + costs.forward(exits) * again
         meter.loss_sum += losses.item()
 
     @staticmethod
