@@ -190,7 +190,8 @@ def resume(path: Path, progress: bool = True, from_round: int | None = None, **e
             f"run {str(path)!r} was started by another version of the code ({noted['xfed']}, {noted['code_version']}); "
             "only the same version continues it bit for bit"
         )
-    kernels = Kernels.noted(noted["kernels"])
+    kernels = Kernels.of_note(noted["kernels"])
+    kernels.require()
     partition = read_partition(opened.directory.partition, len(dataset))
     trainer = build_trainer(changed, dataset)
     return _carry_out(Run(opened.directory, changed), dataset, partition, trainer, kernels, progress, from_round)

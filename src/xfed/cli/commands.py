@@ -22,6 +22,7 @@ from xfed.data.dataset import datasets
 from xfed.errors import InputError
 from xfed.experiment import Experiment, read_settings
 from xfed.files import write_text
+from xfed.kernels.choice import Kernels
 from xfed.models.network import models
 from xfed.protocol.algorithm import methods
 from xfed.report.figures import exits_and_rounds
@@ -157,8 +158,11 @@ def _show_run(shown: Run) -> None:
         console.print("no evaluation with a checkpoint yet")
         return
     show(collect([shown]), [shown])
-    macs = shown.environment()["network"]["exit_macs"]
+    environment = shown.environment()
+    macs = environment["network"]["exit_macs"]
     console.print("MACs per input, leaving at exit: " + ", ".join(f"{j + 1}: {m:,}" for j, m in enumerate(macs)))
+    if "kernels" in environment:  # in runs since there is a choice
+        console.print(f"kernels: {Kernels.of_note(environment['kernels']).sentence()}", highlight=False, soft_wrap=True)
 
 
 def _listing(name: str, components: Sequence[type[Component]]) -> click.Command:

@@ -48,24 +48,39 @@ class Kernels:
         """Describe the set for the run's own records."""
         return {"set": "standard" if self == STANDARD else "fast", **asdict(self)}
 
+    def sentence(self) -> str:
+        """Tell people which kernels compute."""
+        if self == STANDARD:
+            return "torch's own"
+        told = []
+        if self.stages:
+            told.append(f"stages {', '.join(str(index + 1) for index in self.stages)} compiled ({self.library})")
+        if self.products:
+            told.append(f"weight gradients as matrix products in {', '.join(self.products)}")
+        return "; ".join(told)
+
     @classmethod
-    def noted(cls, note: Mapping[str, Any]) -> Kernels:
-        """Give the set that a run was started with, or say why it cannot be had here."""
-        kernels = cls(note["library"], tuple(note["stages"]), tuple(note["products"]))
-        if kernels.library is not None:
-            try:
-                found = library().digest
-            except UnavailableError as error:
-                found = f"none ({error})"
-            if found != kernels.library:
-                raise InputError(
-                    f"the run was started with compiled kernels {kernels.library}; here they are {found}: "
-                    "another compiler or processor gives other bits"
-                )
-        return kernels
+    def of_note(cls, note: Mapping[str, Any]) -> Kernels:
+        """Read what `note` wrote."""
+        return cls(note["library"], tuple(note["stages"]), tuple(note["products"]))
+
+    def require(self) -> None:
+        """Refuse to go on with compiled kernels of other bits."""
+        if self.library is None:
+            return
+        try:
+            found = library().digest
+        except UnavailableError as error:
+            found = f"none ({error})"
+        if found != self.library:
+            raise InputError(
+                f"the run was started with compiled kernels {self.library}; here they are {found}: "
+                "another compiler or processor gives other bits"
+            )
 
     def apply(self, network: EarlyExitNetwork) -> None:
-        """Let a network's layers compute with this set; their names and numbers stay."""
+        """Let a network's layers compute with this set, in whatever process; their names and numbers stay."""
+        self.require()
         for index in self.stages:
             stages.fuse(network.stages[index])
         for name in self.products:

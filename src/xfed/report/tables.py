@@ -16,7 +16,8 @@ from xfed.running import Run
 CAPTION = (
     "Accuracy in % on each client's own test samples: averaged over exits, then mean ± std over clients. "
     "last: final evaluation (exits too); last5: mean of the last five evaluated rounds; best: best evaluated round. "
-    "down, up: bytes of the messages of one client in one round; GMAC: what it computes then; client, server: state "
+    "down, up: bytes of the messages of one client in one round; GMAC: what it computes then; s/round: seconds of "
+    "training per round, all its clients and the server; client, server: state "
     "that one client and the server keep between rounds; time: rounds and evaluations together."
 )
 
@@ -37,6 +38,8 @@ class Row:
     bytes_down: float
     bytes_up: float
     macs: float
+    train_seconds: float
+    """Seconds of training per round, without evaluation."""
     client_state: float
     server_state: float
     seconds: float
@@ -72,6 +75,7 @@ def _row(method: str, runs: Sequence[Run]) -> Row:
         bytes_down=_mean(r.bytes_down / r.clients for r in records),
         bytes_up=_mean(r.bytes_up / r.clients for r in records),
         macs=_mean(r.macs / r.clients for r in records),
+        train_seconds=_mean(r.train_seconds for r in records),
         client_state=_mean(client for client, _ in states),
         server_state=_mean(server for _, server in states),
         seconds=seconds / len(runs),
@@ -106,7 +110,7 @@ def cells(rows: Sequence[Row], runs: Sequence[Run]) -> tuple[list[str], list[lis
     apart = any(row.untrained_alone is not None for row in rows)
     header = ["method", "last", *(["± seeds"] if several else []), *(["trained", "never"] if apart else [])]
     header += ["last5", "best"]
-    header += [f"exit {j + 1}" for j in range(exits)] + ["down", "up", "GMAC", "client", "server", "time"]
+    header += [f"exit {j + 1}" for j in range(exits)] + ["down", "up", "GMAC", "s/round", "client", "server", "time"]
     body = []
     for row in rows:
         line = [row.method, f"{100 * row.last:.2f} ± {100 * row.std:.2f}"]
@@ -114,7 +118,7 @@ def cells(rows: Sequence[Row], runs: Sequence[Run]) -> tuple[list[str], list[lis
         groups = (row.trained_alone, row.untrained_alone) if apart else ()
         line += ["–" if value is None else f"{100 * value:.2f}" for value in (*groups, row.last5, row.best)]
         line += [f"{100 * value:.2f}" for value in row.exits] + [""] * (exits - len(row.exits))
-        line += [_size(row.bytes_down), _size(row.bytes_up), f"{row.macs / 1e9:.2f}"]
+        line += [_size(row.bytes_down), _size(row.bytes_up), f"{row.macs / 1e9:.2f}", f"{row.train_seconds:.2f}"]
         line += [_size(row.client_state), _size(row.server_state), f"{row.seconds:.1f} s"]
         body.append(line)
     baselines = [run.environment()["majority_baseline"] for run in runs]
