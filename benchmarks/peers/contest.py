@@ -21,8 +21,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-BEGIN = perf_counter()
 STAGES = 3
+TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -114,17 +114,25 @@ class Clock:
 
     def __init__(self) -> None:
         self._notes: list[tuple[float, float, int]] = []
+        self._start = 0.0
 
     def note(self, samples: int | None = None) -> None:
         """Take a note: before the first round, and after each."""
+        if not self._notes:
+            self._start = age()
         self._notes.append((perf_counter(), cpu_seconds(os.getpid()), Network.trained if samples is None else samples))
 
     def write(self, folder: Path) -> None:
         """Leave the result; the first round does not count."""
-        start, first, last = self._notes[0], self._notes[1], self._notes[-1]
-        seconds, cpu, samples = (b - a for a, b in zip(first, last, strict=True))
-        result = {"start": start[0] - BEGIN, "seconds": seconds, "cpu": cpu, "samples": samples}
+        seconds, cpu, samples = (b - a for a, b in zip(self._notes[1], self._notes[-1], strict=True))
+        result = {"start": self._start, "seconds": seconds, "cpu": cpu, "samples": samples}
         (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
+
+
+def age() -> float:
+    """Tell how long ago this process began, imports included."""
+    fields = Path("/proc/self/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return float(Path("/proc/uptime").read_text(encoding="ascii").split()[0]) - int(fields[19]) / TICKS
 
 
 def cpu_seconds(process: int) -> float:
@@ -138,7 +146,7 @@ def cpu_seconds(process: int) -> float:
         ]
     except OSError:
         return 0.0
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK") + sum(map(cpu_seconds, children))
+    return sum(map(int, fields[11:15])) / TICKS + sum(map(cpu_seconds, children))
 
 
 def arguments() -> tuple[Work, Path]:
