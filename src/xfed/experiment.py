@@ -259,7 +259,7 @@ def code_version() -> str:
     content = hashlib.sha256()
     for package in ("xfed", "xfed_runtime"):
         [root] = map(Path, import_module(package).__path__)
-        for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".cpp")):
+        for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".cpp", ".h")):
             content.update(path.relative_to(root.parent).as_posix().encode())
             content.update(path.read_bytes())
     return content.hexdigest()[:16]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.kernels.compiled import needs_compiler
-from xfed.kernels.library import UnavailableError, identity, library
+from xfed.kernels.library import SOURCES, UnavailableError, identity, library
 
 SHOW = "from xfed.kernels.library import library; found = library(); print(found.path, found.digest, found.lanes)"
 
@@ -52,9 +53,9 @@ def test_a_library_is_built_once_and_named_by_what_decides_its_bits(
     assert library() == library()
     assert library().digest == first.digest
     assert first.path.stat().st_mtime_ns == built
-    source = tmp_path / "stage.cpp"
-    source.write_text(Path("src/xfed/kernels/stage.cpp").read_text() + "\n// another version\n")
-    monkeypatch.setattr("xfed.kernels.library.SOURCE", source)
+    sources = shutil.copytree(SOURCES, tmp_path / "native")
+    (sources / "maps.h").write_text((SOURCES / "maps.h").read_text() + "\n// another version\n")
+    monkeypatch.setattr("xfed.kernels.library.SOURCES", sources)
     library.cache_clear()
     assert library().digest != first.digest
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from xfed.data.raw.locations import cache_root
 from xfed.files import whole
 
-SOURCE = Path(__file__).with_name("stage.cpp")
+SOURCES = Path(__file__).with_name("native")
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-ffp-contract=fast", "-fPIC", "-shared", "-w")
 KERNELS = {"xfed_images_forward": 5, "xfed_images_backward": 5, "xfed_maps_forward": 5, "xfed_maps_backward": 7}
@@ -67,13 +67,14 @@ def library() -> Library:
     compiler = _compiler()
     native, target = _target(compiler)
     command = (compiler, *FLAGS, native)
-    text = b"\0".join([SOURCE.read_bytes(), " ".join(command[1:]).encode(), target])
+    sources = [path.read_bytes() for path in sorted(SOURCES.iterdir())]
+    text = b"\0".join([*sources, " ".join(command[1:]).encode(), target])
     digest = hashlib.sha256(text).hexdigest()[:16]
     path = cache_root() / "kernels" / f"stage-{digest}.so"
     try:
         if not path.is_file():
             with whole(path) as temporary:
-                _execute([*command, str(SOURCE), "-o", str(temporary)])
+                _execute([*command, str(SOURCES / "stage.cpp"), "-o", str(temporary)])
         functions = ctypes.CDLL(str(path))
     except OSError as error:
         raise UnavailableError(
