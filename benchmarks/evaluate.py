@@ -26,6 +26,7 @@ from xfed.evaluation.accuracy import Evaluation, evaluate
 from xfed.experiment import Experiment
 from xfed.federation.host import Host, build_trainer, simulated
 from xfed.federation.plan import Plan
+from xfed.kernels.choice import STANDARD
 from xfed.models.parts import Parts
 from xfed.protocol.client import Client, Personal
 from xfed.protocol.message import Message
@@ -47,7 +48,7 @@ def make_host(clients: int, samples: int, width: int) -> Host:
     values = {"method": "fedper", "dataset": "cifar10", "clients": clients, "convnet.width": width}
     experiment = Experiment.from_mapping(values)
     initial = build_trainer(experiment, dataset.card, "cpu").snapshot()
-    briefing = brief(experiment, dataset.card, initial, clients)
+    briefing = brief(experiment, dataset.card, initial, STANDARD, clients)
     return Host.of(briefing, simulated(dataset, partition, "cpu"), "cpu")
 
 

@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from xfed import Experiment, running
 from xfed.models.layout import Layout
@@ -77,10 +78,10 @@ def proportional(process: int) -> int:
     return 0
 
 
-def peak(command: list[str]) -> tuple[list[int], int]:
+def peak(command: list[str], output: IO[str] | None = None) -> tuple[list[int], int]:
     """Run a command; give the sizes of its processes when together they were largest, and its exit code."""
     largest: list[int] = []
-    with subprocess.Popen(command) as started:
+    with subprocess.Popen(command, stdout=output, stderr=output) as started:
         while started.poll() is None:
             sizes = [proportional(process) for process in processes(started.pid)]
             largest = max(largest, sizes, key=sum)

@@ -4,9 +4,11 @@ Rounds of FedAvg and of X-FED on random images in the shape of CIFAR-10, run by 
 worker process per core, a checkpoint after every round (the default); no evaluation falls on the measured rounds.
 After each, the bare loop of `benchmarks.bare` does the same steps on the same samples in the same order, one process
 per core too. The share is the bare loop's time over xfed's, median over the repetitions; the first round of both warms
-up. In the end both must have the same parameters, bit for bit. X-FED's rounds are those in which exits join until all
-train. Last, one FedAvg round the plain way (`benchmarks.plain`). Exit code 1 where a share misses its mark or a
-parameter differs.
+up. X-FED's rounds are those in which exits join until all train.
+
+Each width is run with the standard kernels, where both sides must end with the same parameters, bit for bit, and with
+the fast ones, which the bare loop does not have. Last, for each width, one FedAvg round the plain way
+(`benchmarks.plain`). Exit code 1 where a share misses its mark or a parameter differs.
 """
 
 from __future__ import annotations
@@ -30,23 +32,25 @@ from numpy.typing import NDArray
 
 from benchmarks import bare
 from benchmarks.plain import plain_round
-from xfed import Experiment, assembly, running
+from xfed import Experiment, open_run, running
+from xfed.federation.host import build_trainer
+from xfed.federation.loop import Federation
 from xfed.models.layout import Layout, ModelState
 from xfed.models.parts import Parts
 from xfed.protocol.cohort import Cohort
 from xfed.protocol.message import Message
-from xfed.protocol.server import Server
 from xfed.randomness import Purpose
 from xfed.runs.store import ClientStore
 from xfed.training.trainer import EVALUATION_BATCH, Stream
 
 RANDOM_IMAGES = Path(__file__).with_name("random_images.py")
-MARKS = {"fedavg": 0.95, "xfed": 0.92}
+METHODS, KERNELS = ("fedavg", "xfed"), ("standard", "fast")
+MARKS = {("standard", "fedavg"): 0.95, ("standard", "xfed"): 0.92, ("fast", "fedavg"): 1.25, ("fast", "xfed"): 1.25}
 UNTIL_EVALUATED = 5
 """The last rounds of a run, all of which are evaluated."""
 
 
-def experiment_of(method: str, options: argparse.Namespace, out: Path) -> Experiment:
+def experiment_of(method: str, width: int, kernels: str, options: argparse.Namespace, out: Path) -> Experiment:
     measured = options.repetitions + 1
     return Experiment.from_mapping(
         {
@@ -54,7 +58,8 @@ def experiment_of(method: str, options: argparse.Namespace, out: Path) -> Experi
             "dataset": "random-images",
             "random-images": {"samples": options.samples},
             "model": "convnet",
-            "convnet": {"width": options.width},
+            "convnet": {"width": width},
+            "kernels": kernels,
             "clients": options.clients,
             "sample": options.cohort / options.clients,
             "calibration": 0.0,
@@ -71,7 +76,7 @@ def experiment_of(method: str, options: argparse.Namespace, out: Path) -> Experi
 
 @dataclass
 class Race:
-    """Takes the place of the progress bar: after every round of xfed, lets the bare loop run the same round."""
+    """Watches a run: after every round of xfed, lets the bare loop run the same round."""
 
     experiment: Experiment
     rounds: int
@@ -86,28 +91,22 @@ class Race:
     cohort: tuple[int, ...] = ()
     _begin: float = 0.0
 
-    def __enter__(self) -> Race:
-        self._begin = perf_counter()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.cores.close()
-
     @contextmanager
     def noting_cohorts(self) -> Iterator[None]:
         """Note who takes part in a round, and which exits train there."""
-        method = type(self.experiment.algorithm())
-        download = method.download
+        downloads = Federation._downloads
 
-        def noting(algorithm: Any, server: Server, cohort: Cohort) -> dict[int, Message]:
-            messages = download(algorithm, server, cohort)
+        def noting(federation: Federation, cohort: Cohort) -> dict[int, Message]:
+            messages = downloads(federation, cohort)
             everything = list(range(bare.STAGES))
             self.cohort = cohort.clients
             self.students = {c: messages[c].values.get("students", everything) for c in cohort.clients}  # type: ignore[misc]
             return messages
 
-        with patch.object(method, "download", noting):
+        with patch.object(Federation, "_downloads", noting):
+            self._begin = perf_counter()
             yield
+        self.cores.close()
 
     def round_ended(self, record: Any, accuracy: object) -> None:
         """Stop the clock, run the bare round, start the clock again."""
@@ -126,40 +125,42 @@ class Race:
     def _work(self, round: int, client: int) -> bare.Work:
         rows = self.train[client]
         generator = torch.Generator().manual_seed(Stream(self.experiment.seed, client, round).derive(Purpose.BATCHES))
-        orders = [torch.randperm(len(rows), generator=generator) for _ in range(self.experiment.epochs)]
-        rate = self.experiment.schedule().rate_in(round)
+        orders = [torch.randperm(len(rows), generator=generator) for _ in range(self.experiment.training.epochs)]
+        rate = self.experiment.training.schedule().rate_in(round)
         return bare.Work(
             start=[],
             rows=rows,
             orders=torch.stack(orders).numpy(),
             rate=rate,
-            batch_size=self.experiment.batch_size,
+            batch_size=self.experiment.training.batch_size,
             teacher_batch=EVALUATION_BATCH,
             exits=self.students[client],
             distils=False,
         )
 
 
-def race(method: str, options: argparse.Namespace, folder: Path) -> tuple[float, float, float]:
+def race(
+    method: str, width: int, kernels: str, options: argparse.Namespace, folder: Path
+) -> tuple[float, float, float]:
     """Run one method on both sides; give xfed's share, its samples per second and the largest difference."""
-    experiment = experiment_of(method, options, folder / method)
-    data = experiment.dataset_source().load()
+    experiment = experiment_of(method, width, kernels, options, folder)
+    data = experiment.load_data()
     partition = running.partition_of(experiment, data)
-    trainer = assembly.build_trainer(experiment, data)
+    trainer = build_trainer(experiment, data.card, "cpu")
     initial = arrays_of(trainer.layout, trainer.snapshot())
     opponent = {"fedavg": bare.FedAvg, "xfed": bare.XFed}[method](initial)
-    cores = bare.Cores(options.workers, data.inputs, data.labels, options.width)
+    cores = bare.Cores(options.workers, data.inputs, data.labels, width)
     train = [partition[client].train for client in range(options.clients)]
     contest = Race(experiment, options.repetitions + 1, train, opponent, cores)
-    print(f"{method}: {options.cohort} of {options.clients} clients a round, {options.workers} processes")
-    watched = patch.object(running, "ProgressBar", lambda *_: contest)
-    with contest.noting_cohorts(), watched, suppress(running.Interrupted):
-        running.run(experiment)
-    difference = largest_difference(trainer.layout, folder / method, opponent)
+    name = f"{method}, width {width}, {kernels} kernels"
+    print(f"{name}: {options.cohort} of {options.clients} clients a round, {options.workers} processes")
+    with contest.noting_cohorts(), suppress(KeyboardInterrupt):
+        running.run(experiment, progress=False, watchers=[contest])
+    difference = largest_difference(trainer.layout, folder, opponent)
     share = median(b / a for a, b in zip(contest.ours[1:], contest.theirs[1:], strict=True))
     speed = median(n / a for n, a in zip(contest.samples[1:], contest.ours[1:], strict=True))
-    bits = "the same bits" if difference == 0 else f"parameters DIFFER by up to {difference:.1e}"
-    print(f"{method}: {speed:,.0f} samples/s, {share:.3f} of the bare loop, {bits}", flush=True)
+    bits = "the same bits" if difference == 0 else f"parameters differ by up to {difference:.1e}"
+    print(f"{name}: {speed:,.0f} samples/s, {share:.3f} of the bare loop, {bits}", flush=True)
     return share, speed, difference
 
 
@@ -170,7 +171,7 @@ def arrays_of(layout: Layout, state: ModelState) -> bare.Arrays:
 
 def largest_difference(layout: Layout, run: Path, opponent: bare.FedAvg) -> float:
     """Compare everything both sides hold after the last round: shared parameters, and every client's own."""
-    directory = running.open_run(run).directory
+    directory = open_run(run).directory
     checkpoint = directory.checkpoints.read()
     tensors = checkpoint.tensors
     shared = ModelState(tensors["model.parameters"], tensors["model.statistics"])
@@ -186,23 +187,22 @@ def largest_difference(layout: Layout, run: Path, opponent: bare.FedAvg) -> floa
     return max(float(np.abs(ours - theirs).max()) for ours, theirs in pairs)
 
 
-def plain_factor(options: argparse.Namespace, speed: float, folder: Path) -> float:
-    """Run one round the plain way; give how many times as fast xfed's samples go by."""
-    experiment = experiment_of("fedavg", options, folder)
-    data = experiment.dataset_source().load()
+def plain_factors(
+    width: int, options: argparse.Namespace, speeds: Sequence[float], folder: Path
+) -> tuple[list[float], list[float]]:
+    """Run one round the plain way; give how many times as fast xfed's samples go by, without and with evaluation."""
+    experiment = experiment_of("fedavg", width, "standard", options, folder)
+    data = experiment.load_data()
     partition = running.partition_of(experiment, data)
     cohort = [partition[client].train.tolist() for client in range(options.cohort)]
     tested = [partition[client].test.tolist() for client in range(options.clients)]
     torch.set_num_threads(os.cpu_count() or 1)
     training, evaluating = plain_round(
-        data.inputs, data.labels, options.width, cohort, tested, options.epochs, options.batch_size, experiment.lr
+        data.inputs, data.labels, width, cohort, tested, options.epochs, options.batch_size, experiment.training.lr
     )
     samples = options.epochs * sum(map(len, cohort))
-    print(
-        f"plain way: {training:.1f} s of training, {evaluating:.1f} s of evaluation a round; "
-        f"xfed trains {speed * training / samples:.2f} times as fast"
-    )
-    return speed * (training + evaluating) / samples
+    print(f"plain way, width {width}: {training:.1f} s of training, {evaluating:.1f} s of evaluation a round")
+    return [v * training / samples for v in speeds], [v * (training + evaluating) / samples for v in speeds]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -210,21 +210,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--samples", type=int, default=60_000, help="images, for training and testing together")
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--cohort", type=int, default=10, help="clients per round")
-    parser.add_argument("--width", type=int, default=64, help="channels of the network")
+    parser.add_argument("--widths", type=int, nargs="+", default=[32, 128], help="channels of the network")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--repetitions", type=int, default=5, help="measured rounds of each method")
+    parser.add_argument("--repetitions", type=int, default=3, help="measured rounds of each method")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes on either side")
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as folder:
-        found = {method: race(method, options, Path(folder)) for method in MARKS}
-        factor = plain_factor(options, found["fedavg"][1], Path(folder) / "plain")
-    missed = [method for method, mark in MARKS.items() if found[method][0] < mark or found[method][2] > 0]
-    shares = ", ".join(f"{method} {found[method][0]:.3f} (mark {mark})" for method, mark in MARKS.items())
-    print(
-        f"share of a bare loop: {shares}; {factor:.1f} times as fast as the plain way"
-        + (f"; missed: {', '.join(missed)}" if missed else "")
-    )
+    lines, missed = [], []
+    for width in options.widths:
+        with tempfile.TemporaryDirectory() as folder:
+            found = {
+                (kernels, method): race(method, width, kernels, options, Path(folder) / f"{method}-{kernels}")
+                for kernels, method in MARKS
+            }
+            speeds = [found[kernels, "fedavg"][1] for kernels in KERNELS]
+            training, whole = plain_factors(width, options, speeds, Path(folder) / "plain")
+        for number, kernels in enumerate(KERNELS):
+            shares = [f"{method} {found[kernels, method][0]:.3f}" for method in METHODS]
+            marks = [f"{method} {MARKS[kernels, method]}" for method in METHODS]
+            lines.append(
+                f"width {width}, {kernels} kernels: {', '.join(shares)} of the bare loop (marks: {', '.join(marks)}); "
+                f"{training[number]:.2f} times as fast as the plain way, {whole[number]:.2f} with its evaluation"
+            )
+        for (kernels, method), mark in MARKS.items():
+            share, _, difference = found[kernels, method]
+            if share < mark or (kernels == "standard" and difference > 0):
+                missed.append(f"{method} at width {width} with {kernels} kernels")
+    print("\n".join(lines))
+    print(f"missed: {'; '.join(missed)}" if missed else "all marks met")
     return 1 if missed else 0
 
 

@@ -15,11 +15,12 @@ from xfed.data.dealing.partition import Partition
 from xfed.evaluation.accuracy import majority_baseline
 from xfed.experiment import Experiment
 from xfed.experiment.code import code_digest
+from xfed.kernels.choice import Kernels
 from xfed.models.costs import Costs
 
 
 def describe_environment(
-    experiment: Experiment, dataset: Dataset, partition: Partition, costs: Costs
+    experiment: Experiment, dataset: Dataset, partition: Partition, costs: Costs, kernels: Kernels
 ) -> dict[str, Any]:
     """Note what a reader needs to trust or repeat the run."""
     mean, std = majority_baseline(dataset, partition)
@@ -30,6 +31,7 @@ def describe_environment(
         "fingerprint": experiment.fingerprint(dataset.checksum()),
         "versions": {"python": platform.python_version()} | {p: version(p) for p in ("torch", "numpy")},
         "machine": {"system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count()},
+        "kernels": kernels.note(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "majority_baseline": {"mean": mean, "std": std},
         "network": {"exit_macs": [costs.leaving_at(j) for j in range(len(costs.exits))]},

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from xfed.data.card import DataCard
 from xfed.data.dataset import Dataset
 from xfed.data.dealing.partition import SPLITS, Partition
@@ -24,6 +26,7 @@ from xfed.federation.host import build_trainer
 from xfed.federation.loop import Federation, Patience, Watcher, restore
 from xfed.federation.plan import Plan
 from xfed.federation.progress import ProgressBar
+from xfed.kernels.choice import Kernels, choose
 from xfed.models.layout import ModelState
 from xfed.models.subnetwork import Subnetworks
 from xfed.protocol.engine import Job
@@ -50,13 +53,13 @@ def run(experiment: Experiment, progress: bool = True, watchers: Sequence[Watche
     experiment = experiment.changed(clients=len(partition))
     sizes: dict[str, int] = {name: int(partition.sizes(name).sum()) for name in SPLITS}
     card = replace(dataset.card, sizes={"clients": len(partition)} | sizes)
+    kernels = choose_kernels(experiment, card)
     trainer = build_trainer(experiment, card, "cpu")
     experiment.algorithm().check(Subnetworks(trainer.network, trainer.layout), len(partition))
+    environment = describe_environment(experiment, dataset, partition, trainer.costs, kernels)
     plugins = {path.name: path.read_text(encoding="utf-8") for path in experiment.place.plugin}
-    environment = describe_environment(experiment, dataset, partition, trainer.costs)
-    initial = trainer.snapshot()
-    partition = directory.create(experiment.to_yaml(), environment, card, initial, partition, plugins)
-    return _carry_out(Run(directory, experiment), dataset, partition, trainer, initial, progress, watchers)
+    partition = directory.create(experiment.to_yaml(), environment, card, trainer.snapshot(), partition, plugins)
+    return _carry_out(Run(directory, experiment), dataset, partition, trainer, progress, watchers)
 
 
 def resume(
@@ -82,11 +85,12 @@ def resume(
             f"run {str(path)!r} was started by another version of the code ({noted['xfed']}, {noted['code']}); "
             "only the same version continues it bit for bit"
         )
+    Kernels.of_note(noted["kernels"]).require()
     changed = Run(opened.directory, opened.experiment.changed(**elsewhere))
     dataset = changed.dataset()
     partition = read_partition(opened.directory.partition, len(dataset))
     trainer = build_trainer(changed.experiment, changed.card, "cpu")
-    return _carry_out(changed, dataset, partition, trainer, opened.directory.initial(), progress, watchers, from_round)
+    return _carry_out(changed, dataset, partition, trainer, progress, watchers, from_round)
 
 
 def _carry_out(
@@ -94,13 +98,12 @@ def _carry_out(
     dataset: Dataset,
     partition: Partition,
     trainer: Trainer,
-    initial: ModelState,
     progress: bool,
     watchers: Sequence[Watcher],
     from_round: int | None = None,
 ) -> Run:
     experiment, directory = run.experiment, run.directory
-    checkpoint = None
+    initial, checkpoint = directory.initial(), None
     if directory.checkpoints.rounds():
         checkpoint = directory.checkpoints.read(from_round)
     states = ClientStore(directory.client_states, checkpoint.client_versions if checkpoint else None)
@@ -120,7 +123,8 @@ def _carry_out(
         eval_clients=experiment.evaluation.eval_clients,
     )
     training, place = experiment.training, experiment.place
-    briefing = brief(experiment, run.card, initial, len(partition))
+    kernels = Kernels.of_note(directory.environment()["kernels"])
+    briefing = brief(experiment, run.card, initial, kernels, len(partition))
     earlier = directory.evaluations(until=server.round)
     engine = experiment.engine()
     with single_thread(), _watching(progress, experiment, server.round, earlier) as bars:
@@ -146,11 +150,19 @@ def _carry_out(
     return run
 
 
-def brief(experiment: Experiment, card: DataCard, initial: ModelState, population: int) -> Briefing:
+def choose_kernels(experiment: Experiment, card: DataCard) -> Kernels:
+    """Choose the kernels of a new run, once for all its processes."""
+    network = experiment.network(card.input_shape, len(card.classes))
+    training, device = experiment.training, torch.device(experiment.place.device)
+    with single_thread():
+        return choose(training.kernels, network, card.example(), training.batch_size, device)
+
+
+def brief(experiment: Experiment, card: DataCard, initial: ModelState, kernels: Kernels, population: int) -> Briefing:
     """Put together what client work needs to know, without any path of this machine."""
     plugins = {path.name: path.read_text(encoding="utf-8") for path in experiment.place.plugin}
     numbers = Message({"parameters": initial.parameters, "statistics": initial.statistics})
-    return Briefing(experiment.recipe(), plugins, card.to_json(), numbers, population)
+    return Briefing(experiment.recipe(), plugins, card.to_json(), numbers, kernels.note(), population)
 
 
 def partition_of(experiment: Experiment, dataset: Dataset) -> Partition:

@@ -57,7 +57,7 @@ def test_run_with_every_option_and_show(capsys: pytest.CaptureFixture[str]) -> N
     assert "finished" in shown
     assert execute(["show", "runs/mine"]) == 0
     assert capsys.readouterr().out == shown
-    for column in ("last", "last5", "best", "exit 3", "majority class", "GMAC"):
+    for column in ("last", "last5", "best", "exit 3", "majority class", "GMAC", "s/round", "kernels: torch's own"):
         assert column in shown
 
 

@@ -27,7 +27,14 @@ from xfed.protocol.words import (
 
 BACKBONE = torch.arange(1000.0)
 WORDS: list[Word] = [
-    Briefing({"method": "xfed", "training": {"lr": 0.1}}, {"a.py": "x = 1\n"}, {"name": "d"}, Message(), 7),
+    Briefing(
+        {"method": "xfed", "training": {"lr": 0.1}},
+        {"a.py": "x = 1\n"},
+        {"name": "d"},
+        Message(),
+        {"set": "standard"},
+        7,
+    ),
     TrainTask(3, 2, Message({"backbone": BACKBONE}, {"round": 2, "students": [0, 2]}), None),
     EvaluateTask(4, 2, Message({"backbone": BACKBONE}), 1, final=True, traces=False, model=True),
     ClientState(3, 1, Message({"shallow_exits": torch.ones(4)})),

@@ -20,7 +20,8 @@ class FedRep(FedPer):
     """Shared backbone, personal exits, trained one after the other: exits first, then the backbone.
 
     Objective: (1/m) Σ_j CE_j, in both phases; what does not train is frozen. Travels and is averaged: the backbone.
-    Stays on the client: every exit. Costs one more pass over frozen features than FedPer per head epoch.
+    Stays on the client: every exit. Costs one more pass over the frozen backbone than FedPer
+    (per head epoch, where it has BatchNorm or dropout) and the head epochs on its features.
     """
 
     class Settings(BaseSettings):

@@ -16,6 +16,7 @@ from xfed.errors import InputError
 from xfed.experiment import Experiment, read_settings
 from xfed.experiment.sections import Place
 from xfed.files import write_text
+from xfed.kernels.choice import Kernels
 from xfed.protocol.algorithm import methods
 from xfed.report.figures import exits_and_rounds
 from xfed.report.tables import collect, comma_separated, markdown, show
@@ -149,3 +150,5 @@ def _show_run(shown: Run) -> None:
     show(collect([shown]), [shown])
     macs = shown.exit_macs
     console.print("MACs per input, leaving at exit: " + ", ".join(f"{j + 1}: {m:,}" for j, m in enumerate(macs)))
+    kernels = Kernels.of_note(shown.environment()["kernels"])
+    console.print(f"kernels: {kernels.sentence()}", highlight=False, soft_wrap=True)

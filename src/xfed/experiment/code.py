@@ -11,7 +11,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-ROOMS = ("data", "models", "training", "protocol", "algorithms", "evaluation", "federation", "randomness.py")
+ROOMS = ("data", "models", "kernels", "training", "protocol", "algorithms", "evaluation", "federation", "randomness.py")
 
 
 @cache

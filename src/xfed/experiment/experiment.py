@@ -18,6 +18,7 @@ from xfed.data.raw.locations import looking_into
 from xfed.errors import InputError, unknown
 from xfed.experiment.recipe import Recipe
 from xfed.experiment.sections import Evaluating, Place, Training
+from xfed.kernels.library import identity
 from xfed.models.network import models
 from xfed.protocol.algorithm import methods
 from xfed.protocol.engine import Engine, engines
@@ -104,6 +105,8 @@ class Experiment(Recipe):
         decisive["device"] = self.place.device
         if self.dealing.partition is not None:
             decisive["dealing"]["partition"] = hashlib.sha256(self.dealing.partition.read_bytes()).hexdigest()
+        if self.training.kernels != "standard":
+            decisive["kernel_library"] = identity()
         plugins = [hashlib.sha256(path.read_bytes()).hexdigest() for path in self.place.plugin]
         text = json.dumps([decisive, data_checksum, plugins], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()

@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from xfed.components import BaseSettings
+from xfed.kernels.choice import KernelChoice
 from xfed.protocol.algorithm import LocalDistillation, Statistics
 from xfed.protocol.client import Schedule
 from xfed.protocol.optimizer import DEFAULT_RATES, ServerOptimizer, ServerOptimizerKind
@@ -44,6 +45,10 @@ class Training(BaseSettings):
     )
     server_lr: PositiveFloat | None = Field(None, description="rate of the server's steps; default: 1, with adam 0.01")
     server_momentum: float = Field(0.9, ge=0, lt=1, description="momentum of the server's steps (adam: of the mean)")
+    kernels: KernelChoice = Field(
+        "standard",
+        description="torch's kernels; or compiled ones for some layers, which give other bits; or whichever is faster",
+    )
     on_failure: OnFailure = Field(
         "stop", description="when a client fails: stop (nothing is lost), or drop it from the round and go on"
     )

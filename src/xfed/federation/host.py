@@ -17,6 +17,7 @@ from xfed.data.views import ClientData
 from xfed.errors import InputError
 from xfed.evaluation.accuracy import Evaluation, evaluate
 from xfed.experiment.recipe import Recipe
+from xfed.kernels.choice import STANDARD, Kernels
 from xfed.models.costs import measure
 from xfed.models.layout import Layout, ModelState
 from xfed.models.parts import Parts
@@ -30,7 +31,7 @@ from xfed.training.trainer import Meter, Trainer
 State = Mapping[str, Tensor]
 
 
-def build_trainer(recipe: Recipe, card: DataCard, device: str) -> Trainer:
+def build_trainer(recipe: Recipe, card: DataCard, device: str, kernels: Kernels = STANDARD) -> Trainer:
     """Build the resident network and the loops over it."""
     network = recipe.network(card.input_shape, len(card.classes))
     try:
@@ -40,6 +41,7 @@ def build_trainer(recipe: Recipe, card: DataCard, device: str) -> Trainer:
             f"data set {card.name!r} has token ids up to {(card.tokens or 1) - 1}, which model "
             f"{recipe.model!r} does not know; set {recipe.model}.vocabulary higher"
         ) from None
+    kernels.apply(network)
     return Trainer(network, Layout.of(network), costs, torch.device(device), recipe.training.batch_size)
 
 
@@ -68,7 +70,7 @@ class Host:
         tensors = briefing.initial.tensors
         return cls(
             algorithm=recipe.algorithm(),
-            trainer=build_trainer(recipe, card, device),
+            trainer=build_trainer(recipe, card, device, Kernels.of_note(briefing.kernels)),
             initial=ModelState(tensors["parameters"], tensors["statistics"]),
             card=card,
             population=briefing.population,

@@ -56,6 +56,10 @@ class Costs:
             backward += heads + 2 * backbone - self.first_layer
         return backbone + heads + backward
 
+    def on_features(self, exits: Collection[int], exits_train: bool) -> int:
+        """Count a training step of exits alone, on features computed before."""
+        return sum(self.exits[j] for j in exits) * (1 + exits_train)
+
 
 def measure(network: EarlyExitNetwork, example: Tensor) -> Costs:
     """Count by running the network once, on the first sample of `example`.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -62,15 +63,25 @@ class Counter(TorchDispatchMode):
             self.thop += operations
 
 
+_counted: ContextVar[bool] = ContextVar("counted", default=False)
+
+
+def being_counted() -> bool:
+    """Tell whether operations are being counted, so that layers which hide theirs run in the open."""
+    return _counted.get()
+
+
 @contextmanager
 def counting() -> Iterator[Counter]:
     """Count what runs inside, with the fused kernels for attention switched off: they hide its products."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
+    token = _counted.set(True)
     try:
         with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), Counter() as counter:
             yield counter
     finally:
+        _counted.reset(token)
         torch.backends.mha.set_fastpath_enabled(fast)
 
 

@@ -34,7 +34,7 @@ class Briefing(Word):
     """What a place needs to know before it can do client work, wherever it is.
 
     The recipe (method, network, training), the source of plug-ins by file name, the data's card (which names the data
-    by its digest), the common initial parameters, and how many clients there are.
+    by its digest), the common initial parameters, the kernels to compute with, and how many clients there are.
     """
 
     kind: ClassVar[str] = "briefing"
@@ -42,6 +42,7 @@ class Briefing(Word):
     plugins: Mapping[str, str]
     card: Mapping[str, Any]
     initial: Message
+    kernels: Mapping[str, Any]
     population: int
 
 

@@ -16,7 +16,8 @@ from xfed.runs.reader import Run
 CAPTION = (
     "Accuracy in % on each client's own test samples: averaged over exits, then mean ± std over clients. "
     "last: final evaluation (exits too); last5: mean of the last five evaluated rounds; best: best evaluated round. "
-    "down, up: bytes of the messages of one client in one round; GMAC: what it computes then; client, server: state "
+    "down, up: bytes of the messages of one client in one round; GMAC: what it computes then; s/round: seconds of "
+    "training per round, all its clients and the server; client, server: state "
     "that one client and the server keep between rounds; time: rounds and evaluations together."
 )
 
@@ -39,6 +40,8 @@ class MethodRow:
     macs: float
     tuning: float
     """MACs per client of tuning before the final evaluation."""
+    train_seconds: float
+    """Seconds of training per round, without evaluation."""
     client_state: float | None
     server_state: float
     seconds: float
@@ -75,6 +78,7 @@ def _row(method: str, runs: Sequence[Run]) -> MethodRow:
         bytes_up=_mean(r.bytes_up / r.replies for r in records),
         macs=_mean(r.macs / r.replies for r in records),
         tuning=_mean(run.records()[-1].tuning_macs / len(run.evaluations()[-1].trained) for run in runs),
+        train_seconds=_mean(r.train_seconds for r in records),
         client_state=_mean_or_none([client for client, _ in states]),
         server_state=_mean(server for _, server in states),
         seconds=seconds / len(runs),
@@ -109,7 +113,7 @@ def cells(rows: Sequence[MethodRow], runs: Sequence[Run]) -> tuple[list[str], li
     apart = any(row.untrained_alone is not None for row in rows)
     header = ["method", "last", *(["± seeds"] if several else []), *(["trained", "never"] if apart else [])]
     header += ["last5", "best"]
-    header += [f"exit {j + 1}" for j in range(exits)] + ["down", "up", "GMAC", "client", "server", "time"]
+    header += [f"exit {j + 1}" for j in range(exits)] + ["down", "up", "GMAC", "s/round", "client", "server", "time"]
     body = []
     for row in rows:
         line = [row.method, f"{100 * row.last:.2f} ± {100 * row.std:.2f}"]
@@ -117,7 +121,7 @@ def cells(rows: Sequence[MethodRow], runs: Sequence[Run]) -> tuple[list[str], li
         groups = (row.trained_alone, row.untrained_alone) if apart else ()
         line += ["–" if value is None else f"{100 * value:.2f}" for value in (*groups, row.last5, row.best)]
         line += [f"{100 * value:.2f}" for value in row.exits] + [""] * (exits - len(row.exits))
-        line += [_size(row.bytes_down), _size(row.bytes_up), f"{row.macs / 1e9:.2f}"]
+        line += [_size(row.bytes_down), _size(row.bytes_up), f"{row.macs / 1e9:.2f}", f"{row.train_seconds:.2f}"]
         line += ["–" if row.client_state is None else _size(row.client_state), _size(row.server_state)]
         line += [f"{row.seconds:.1f} s"]
         body.append(line)

@@ -20,6 +20,7 @@ from xfed.models.layout import Layout, ModelState
 from xfed.models.network import EarlyExitNetwork, ExitOutputs, rows
 from xfed.models.parts import Parts
 from xfed.randomness import Purpose, derive
+from xfed.training.frozen import FrozenFeatures
 from xfed.training.objectives import Batch, Objective
 
 EVALUATION_BATCH = 128  # fixed, so that bits never depend on who evaluates
@@ -108,14 +109,25 @@ class Trainer:
         trains = (Parts.BACKBONE in phase.parts, bool(Parts.EXITS & phase.parts))
         velocities: list[Tensor | None] = [None] * len(trained)
         losses = torch.zeros((), dtype=torch.float64, device=self.device)
+        frozen = None
+        if not trains[0] and phase.epochs > 1 and FrozenFeatures.apply_to(network, exits):
+            frozen = FrozenFeatures(network, exits, len(view))
         for _ in range(phase.epochs):
             for positions, inputs, labels in view.shuffled(self.batch_size, generator):
-                features, logits = network(inputs, exits)
+                costs = self._costs(inputs)
+                cost, again = costs.training(exits, *trains), 0
+                if frozen is None:
+                    features, logits = network(inputs, exits)
+                elif frozen.knows(positions):
+                    features, logits = frozen.look_up(positions)
+                    cost = costs.on_features(exits, trains[1])
+                else:
+                    (features, logits), again = frozen.run(inputs, positions)
                 loss = phase.objective(Batch(inputs, labels, positions, features, logits, network))
                 self._step(phase, trained, torch.autograd.grad(loss, trained, allow_unused=True), velocities)
                 losses += loss.detach() * len(positions)
                 meter.samples += len(positions)
-                meter.macs += self._costs(inputs).training(exits, *trains) * len(positions)
+                meter.macs += cost * len(positions) + costs.forward(exits) * again
         meter.loss_sum += losses.item()
 
     @staticmethod
