@@ -20,9 +20,11 @@ def code_digest() -> str:
     root = Path(__file__).parents[1]
     content = hashlib.sha256()
     for room in ROOMS:
-        for path in sorted((root / room).rglob("*.py")) if (root / room).is_dir() else [root / room]:
-            content.update(path.relative_to(root).as_posix().encode())
-            content.update(what_runs(path.read_text(encoding="utf-8")).encode())
+        for path in sorted((root / room).rglob("*")) if (root / room).is_dir() else [root / room]:
+            if path.suffix in (".py", ".cpp", ".h"):
+                source = path.read_text(encoding="utf-8")
+                content.update(path.relative_to(root).as_posix().encode())
+                content.update((what_runs(source) if path.suffix == ".py" else source).encode())
     return content.hexdigest()[:16]
 
 
