@@ -100,9 +100,12 @@ class Runtime:
             raise InputsError(str(error)) from None
 
     def _predictions(self, answers: Sequence[Answers]) -> Predictions:
-        nothing = np.empty((0, len(self.classes)), dtype=np.float32)
-        empty = Answers(nothing, nothing, np.empty(0, dtype=np.int64), np.empty(0))
-        a = Answers(*(np.concatenate([getattr(each, f.name) for each in (empty, *answers)]) for f in fields(Answers)))
+        if len(answers) == 1:
+            (a,) = answers
+        else:
+            nothing = np.empty((0, len(self.classes)), dtype=np.float32)
+            parts = (Answers(nothing, nothing, np.empty(0, dtype=np.int64), np.empty(0)), *answers)
+            a = Answers(*(np.concatenate([getattr(each, f.name) for each in parts]) for f in fields(Answers)))
         if not np.isfinite(a.probabilities).all():
             raise BundleError(f"the network of client {self.client} answers with numbers that are not finite")
         macs = np.array(self.macs, dtype=np.int64)[a.exits]

@@ -50,6 +50,14 @@ def policies_of(run: Run, clients: Sequence[int]) -> tuple[Named, dict[int, Name
     return everyone, own
 
 
+def anew(named: Named, trace: ExitTrace, macs: Sequence[float]) -> Named:
+    """Choose a client's policies anew on another trace, of the network as it is stored; its default stays its own."""
+    if not len(trace) or "default" not in named:
+        return named
+    default = Policy.from_json(named["default"]["policy"])
+    return {"default": described(default, trace, macs), **ladder(trace, macs, default.answer)}
+
+
 def ladder(trace: ExitTrace, macs: Sequence[float], answer: Answer) -> Named:
     """Give policies of rising cost: every exit as it is, and one for each budget between the first and the last.
 
