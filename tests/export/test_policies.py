@@ -13,13 +13,14 @@ from xfed.calibration.reading import read_traces
 from xfed.evaluation.traces import ExitTrace
 from xfed.export import policies
 from xfed.export.policies import USUAL, Named, policies_of
+from xfed_runtime.answers import ANSWERS, Answer
 from xfed_runtime.inputs import ImageInputs
 from xfed_runtime.policy import Policy
 from xfed_runtime.runtime import Expectation, Runtime
 from xfed_runtime.sessions import Engine
 
 
-def served(named: Named, macs: list[int], budget: float) -> Expectation:
+def served(named: Named, macs: list[int], budget: float, answer: Answer = "own") -> Expectation:
     """What a device with these policies takes for a budget."""
     policies = {
         name: Expectation(Policy.from_json(each["policy"]), each["macs"], each["accuracy"])
@@ -27,23 +28,25 @@ def served(named: Named, macs: list[int], budget: float) -> Expectation:
     }
     inputs = ImageInputs((1, 1, 1), 255.0, 0.5, 0.5)
     runtime = Runtime(0, "onnx-stages", cast(Engine, None), inputs, ("a",), tuple(macs), policies)
-    chosen = runtime.choose(budget=budget)
+    chosen = runtime.choose(budget=budget, answer=answer)
     return next(each for each in policies.values() if each.policy == chosen)
 
 
-def test_any_budget_is_served_and_more_is_never_expected_to_be_worse(train: Callable[..., Run]) -> None:
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_any_budget_is_served_and_more_is_never_expected_to_be_worse(train: Callable[..., Run], answer: Answer) -> None:
     run = train(calibration=0.3)
     macs = run.environment()["network"]["exit_macs"]
     trace = read_traces(run).calibration
     everyone, own = policies_of(run, range(6))
-    assert list(everyone) == ["default", "exit-1", "exit-2", "exit-3"]
+    exits = ["exit-1", "exit-2", "exit-3"]
+    assert list(everyone) == ["default", *exits, *(f"{name}-running" for name in exits)]
     assert len({str(named["budget-90%"]) for named in own.values()}) > 1
     for client, named in own.items():
         mine = trace.of_client(client)
-        found = [served(named, macs, budget) for budget in np.linspace(macs[0], macs[-1], 40)]
+        found = [served(named, macs, budget, answer) for budget in np.linspace(macs[0], macs[-1], 40)]
         accuracies = [each.accuracy for each in found]
         assert all(np.diff(accuracies) >= 0), accuracies  # type: ignore[arg-type]
-        full = (mine.own.prediction[:, -1] == mine.labels).mean()
+        full = (mine.signals(answer).prediction[:, -1] == mine.labels).mean()
         assert accuracies[-1] >= full
         for each in found:
             assert each.accuracy == pytest.approx(outcome(each.policy, mine, macs).accuracy)

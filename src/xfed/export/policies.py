@@ -14,7 +14,7 @@ from xfed.calibration.reading import Traces, read_traces
 from xfed.errors import InputError
 from xfed.evaluation.traces import ExitTrace
 from xfed.running import Run
-from xfed_runtime.answers import Answer
+from xfed_runtime.answers import ANSWERS, Answer
 from xfed_runtime.policy import Policy
 
 BUDGETS = (20, 30, 40, 50, 60, 70, 80, 90)
@@ -37,7 +37,9 @@ def policies_of(run: Run, clients: Sequence[int]) -> tuple[Named, dict[int, Name
     macs = [float(each) for each in run.environment()["network"]["exit_macs"]]
     folder = run.path / "policies"
     shared = _calibrated(folder / SHARED) or USUAL
-    everyone = {"default": described(shared, None, macs), **fixed_exits(macs, shared.answer, None)}
+    everyone = {"default": described(shared, None, macs)}
+    for answer in ANSWERS:
+        everyone |= fixed_exits(macs, answer, None)
     together = None if traces is None else traces.calibration
     by_client = {} if together is None else together.by_client()
     own: dict[int, Named] = {}
@@ -46,7 +48,7 @@ def policies_of(run: Run, clients: Sequence[int]) -> tuple[Named, dict[int, Name
         trace = by_client.get(client, together)
         own[client] = {"default": described(default, trace, macs)}
         if trace is not None:
-            own[client] |= ladder(trace, macs, default.answer)
+            own[client] |= ladders(trace, macs)
     return everyone, own
 
 
@@ -55,7 +57,12 @@ def anew(named: Named, trace: ExitTrace, macs: Sequence[float]) -> Named:
     if not len(trace) or "default" not in named:
         return named
     default = Policy.from_json(named["default"]["policy"])
-    return {"default": described(default, trace, macs), **ladder(trace, macs, default.answer)}
+    return {"default": described(default, trace, macs), **ladders(trace, macs)}
+
+
+def ladders(trace: ExitTrace, macs: Sequence[float]) -> Named:
+    """Give a ladder of policies for each kind of answers; names tell those of running ones."""
+    return {name: each for answer in ANSWERS for name, each in ladder(trace, macs, answer).items()}
 
 
 def ladder(trace: ExitTrace, macs: Sequence[float], answer: Answer) -> Named:
@@ -69,13 +76,14 @@ def ladder(trace: ExitTrace, macs: Sequence[float], answer: Answer) -> Named:
         most = percent / 100 * macs[-1]
         with suppress(InputError):  # below the first exit's cost, or samples whose signals are NaN never leave
             policy = calibrate(trace, macs, CostLimit(most), Rule(answer=answer), "shared")
-            named[f"budget-{percent}%"] = described(policy, trace, macs)
+            named[_name(f"budget-{percent}%", answer)] = described(policy, trace, macs)
     return named
 
 
 def fixed_exits(macs: Sequence[float], answer: Answer, trace: ExitTrace | None) -> Named:
     """Give for each exit the policy that always leaves there; its cost is certain."""
-    exits = {f"exit-{number}": Policy("fixed", exit=number, answer=answer) for number in range(1, len(macs) + 1)}
+    policies = [Policy("fixed", exit=number, answer=answer) for number in range(1, len(macs) + 1)]
+    exits = {_name(f"exit-{policy.exit}", answer): policy for policy in policies}
     found = {name: described(policy, trace, macs) for name, policy in exits.items()}
     return {name: each | {"macs": cost} for (name, each), cost in zip(found.items(), macs, strict=True)}
 
@@ -90,6 +98,10 @@ def described(policy: Policy, trace: ExitTrace | None, macs: Sequence[float]) ->
             "accuracy": sum(one.accuracy for one in each) / len(each),
         }
     return {"policy": policy.to_json(), **expected}
+
+
+def _name(name: str, answer: Answer) -> str:
+    return name if answer == "own" else f"{name}-{answer}"
 
 
 def _traces(run: Run) -> Traces | None:
