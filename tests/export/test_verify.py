@@ -146,6 +146,10 @@ def test_from_run_to_verdict(train: Callable[..., Run], tmp_path: Path, capfd: p
     assert f"the same as PyTorch (computed anew from {run.path})" in capfd.readouterr().out
     assert str(run.path.parent) not in (bundle / "bundle.json").read_text()
     assert execute(["device-bench", str(bundle), "-o", str(tmp_path / "device.json"), "--repetitions", "3"]) == 0
+    assert execute(["device-bench", str(bundle), "-o", str(tmp_path / "x.json"), "--provider", "Abacus"]) == 2
+    assert "no execution provider 'Abacus' here" in capfd.readouterr().err
+    assert execute(["export", str(run.path), "--clients", "1", "--standalone", "-o", str(tmp_path / "files")]) == 0
+    assert {path.name for path in (tmp_path / "files").iterdir()} == {"client-000001.onnx", "MODEL_CARD.md"}
     assert execute(["verify", str(bundle), "--run", str(tmp_path / "nowhere")]) == 2
     rewrite(bundle, IF, computes_everything((bundle / IF).read_bytes()))
     assert execute(["verify", str(bundle), "--run", str(run.path)]) == 1

@@ -95,6 +95,13 @@ def deployment_commands() -> list[click.Command]:
                 click.Option(["--format"], default=FORMATS[0], metavar="|".join(FORMATS), help="form of the graphs"),
                 click.Option(["--threads"], type=click.IntRange(1), default=1, show_default=True, help="threads"),
                 click.Option(
+                    ["--provider", "providers"],
+                    multiple=True,
+                    metavar="name",
+                    help="ONNX Runtime's execution provider; may be given several times, the preferred first "
+                    "[CPUExecutionProvider]",
+                ),
+                click.Option(
                     ["--repetitions"], type=click.IntRange(1), default=200, show_default=True, help="samples per exit"
                 ),
             ],
@@ -210,12 +217,22 @@ def _signing() -> ModuleType:
     return signing
 
 
-def _device_bench(path: Path, out: Path, client: int | None, format: str, threads: int, repetitions: int) -> None:
+def _device_bench(
+    path: Path,
+    out: Path,
+    client: int | None,
+    format: str,
+    threads: int,
+    providers: tuple[str, ...],
+    repetitions: int,
+) -> None:
     from xfed_runtime import Bundle, measure
+    from xfed_runtime.sessions import CPU, SessionSettings
 
     with _told():
         bundle = Bundle.open(path)
-        runtime = bundle.runtime(bundle.clients[0] if client is None else client, format, threads)
+        settings = SessionSettings(threads, providers or (CPU,))
+        runtime = bundle.runtime(bundle.clients[0] if client is None else client, format, settings=settings)
         device = measure(runtime, repetitions, threads)
     out.parent.mkdir(parents=True, exist_ok=True)
     device.write(out)
