@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from xfed import Experiment, run
-from xfed.export.bundle import export
+from xfed.bundles.bundle import export
 from xfed_runtime import Bundle, Policy
 
 SIZES = (1, 1, 1, 8, 32)

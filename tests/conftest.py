@@ -52,8 +52,8 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Deployed:
     import torch
 
     from tests.deployed import deploy, random_clients
+    from xfed.bundles import bundle as export
     from xfed.data.dataset import datasets
-    from xfed.export import bundle as export
     from xfed.models.convnet import ConvNet
 
     digits = datasets.get("digits")().load()

@@ -22,7 +22,7 @@ ROWS: list[list[tuple[str, float, str]]] = [
     [("cli", 0.5, SHARED)],
     [("api", 0.5, SHARED)],
     [("report", 0.14, READER), ("comparison", 0.84, DOER)],
-    [("export", 0.14, READER), ("running", 0.84, DOER)],
+    [("bundles", 0.14, READER), ("running", 0.84, DOER)],
     [("calibration", 0.14, READER), ("engines", 0.84, DOER)],
     [("inference", 0.14, READER), ("federation", 0.84, DOER)],
     [("runs", 0.5, SHARED)],

@@ -109,7 +109,7 @@ def export(
     formats: Sequence[str] = ("onnx-stages", "onnx-if"),
 ) -> Path:
     """Write a bundle for devices, of some clients or all, and give its folder."""
-    from xfed.export.bundle import export as write
+    from xfed.bundles.bundle import export as write
 
     opened = run if isinstance(run, Run) else open_run(run)
     everyone = range(opened.experiment.dealing.clients)

@@ -47,11 +47,11 @@ def call(tmp_path: Path) -> Call:
     return carry_out
 
 
-def install(call: Call, folder: Path, *sources: Path) -> Path:
-    """Build wheels and install them into a new environment; give the folder of its programs."""
+def install(call: Call, folder: Path, *sources: Path, extra: str = "") -> Path:
+    """Build wheels and install them, with an extra, into a new environment; give the folder of its programs."""
     for source in sources:
         call(sys.executable, "-m", "build", "--wheel", "--outdir", folder / "dist", source)
-    wheels = sorted((folder / "dist").glob("*.whl"))
+    wheels = [f"{wheel}{extra}" for wheel in sorted((folder / "dist").glob("*.whl"))]
     assert len(wheels) == len(sources)
     call(sys.executable, "-m", "venv", folder / "clean")
     call(folder / "clean/bin/python", "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", *wheels)
@@ -75,7 +75,7 @@ def test_a_device_without_torch_predicts_the_same(tmp_path: Path, call: Call) ->
     deploy(network, digits, tmp_path / "bundle", random_clients(network, [0, 1]))
     samples = digits.inputs[:30].numpy()
     np.save(tmp_path / "samples.npy", samples)
-    binaries = install(call, tmp_path, ROOT / "runtime")
+    binaries = install(call, tmp_path, ROOT / "runtime", extra="[onnx]")
     installed = call(binaries / "python", "-m", "pip", "list", "--format", "freeze").lower()
     assert "onnxruntime==" in installed
     assert not [line for line in installed.splitlines() if line.split("==")[0] in ("torch", "xfed", "onnx")]

@@ -55,12 +55,11 @@ class DataCard:
             return torch.full((1, *self.input_shape), (self.tokens or 1) - 1, dtype=torch.int64)
         return self.normalise(torch.zeros(1, *self.input_shape))
 
-    def drawn(self, samples: int, seed: int) -> Tensor:
-        """Draw inputs at random, as stored: to compare two networks where no sample is at hand."""
-        generator = torch.Generator().manual_seed(seed)
-        if self.kind == "text":
-            return torch.randint(1, self.tokens or 2, (samples, *self.input_shape), generator=generator)
-        return (torch.rand(samples, *self.input_shape, generator=generator) * self.scale).round()
+    def drawn(self, samples: int) -> Tensor:
+        """Draw inputs at random, as stored, the same every time: to compare networks where no sample is at hand."""
+        generator = torch.Generator().manual_seed(0)
+        lowest, above = (1, self.tokens or 2) if self.kind == "text" else (0, int(self.scale) + 1)
+        return torch.randint(lowest, above, (samples, *self.input_shape), generator=generator)
 
     def to_json(self) -> dict[str, Any]:
         """Give the card as plain values."""
