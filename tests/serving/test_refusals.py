@@ -38,7 +38,7 @@ BAD = {
     "malformed": ('{"client": 0, "inputs": [', 400, "the body is not JSON: EOF while parsing"),
     "empty": ("", 400, "the body is not JSON"),
     "no utf-8": (b"\xff\xfe{}", 400, "the body is not JSON"),
-    "deep": ('{"inputs": ' + "[" * 100_000, 400, "the body is not JSON: recursion limit"),
+    "deep": ('{"inputs": ' + "[" * 100_000, 400, "nested more than 8 deep, or not closed"),
     "a list": ("[1, 2]", 422, "the body: input should be an object"),
     "nothing": ("{}", 422, "inputs: field required"),
     "unknown key": (body(more=', "budgett": 3'), 422, "a request has no 'budgett'; allowed: inputs, client, policy"),
@@ -109,8 +109,7 @@ def test_only_json_is_taken(caller: Caller) -> None:
 
 def test_a_large_body_is_not_taken_in(caller: Caller) -> None:
     assert caller.call("POST", "/predict", body().ljust(200_000))[0] == 200
-    for large in (body().ljust(200_001), (b" " * 50_000 for _ in range(5))):
-        assert caller.refused(large) == (413, "the body is larger than 200,000 bytes")
+    assert caller.refused(body().ljust(200_001)) == (413, "the body is larger than 200,000 bytes")
     assert caller.get("/health") == {"status": "ok"}
 
 
@@ -129,14 +128,14 @@ class Stuck(Service):
         super().__init__(*arguments)
         self.began, self.go = threading.Event(), threading.Event()
 
-    def predict(self, body: bytes) -> Any:
+    def answer(self, questions: Any) -> Any:
         self.began.set()
         assert self.go.wait(30)
-        return super().predict(body)
+        return super().answer(questions)
 
 
 def test_others_are_answered_during_a_prediction_and_too_many_told_to_come_back(bundle: Bundle) -> None:
-    service = Stuck(bundle, Setup(limits=Limits(requests=1)))
+    service = Stuck(bundle.root, Setup(limits=Limits(requests=1)))
     with serving(service) as caller, ThreadPoolExecutor(1) as pool:
         try:
             first = pool.submit(caller.call, "POST", "/predict", body())
@@ -154,7 +153,7 @@ def test_others_are_answered_during_a_prediction_and_too_many_told_to_come_back(
 
 def test_a_body_that_never_comes_makes_room(bundle: Bundle) -> None:
     with (
-        serving(Service(bundle, Setup(limits=Limits(requests=1, body_seconds=0.2)))) as caller,
+        serving(Service(bundle.root, Setup(limits=Limits(requests=1, body_seconds=0.2)))) as caller,
         socket.create_connection(("127.0.0.1", caller.port), timeout=10) as connection,
     ):
         connection.sendall(
@@ -165,7 +164,7 @@ def test_a_body_that_never_comes_makes_room(bundle: Bundle) -> None:
 
 
 def test_a_caller_that_hangs_up_is_no_failure(bundle: Bundle, capfd: pytest.CaptureFixture[str]) -> None:
-    with serving(Service(bundle, Setup())) as caller:
+    with serving(Service(bundle.root, Setup())) as caller:
         with socket.create_connection(("127.0.0.1", caller.port), timeout=10) as connection:
             connection.sendall(
                 b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 90\r\n\r\n{"
@@ -179,12 +178,12 @@ def test_a_caller_that_hangs_up_is_no_failure(bundle: Bundle, capfd: pytest.Capt
 class Broken(Service):
     """Fails where nobody expects it."""
 
-    def predict(self, body: bytes) -> Any:
+    def answer(self, questions: Any) -> Any:
         raise RuntimeError("a secret")
 
 
 def test_a_failure_tells_nothing_and_ends_nothing(bundle: Bundle, capfd: pytest.CaptureFixture[str]) -> None:
-    with serving(Broken(bundle, Setup())) as caller:
+    with serving(Broken(bundle.root, Setup())) as caller:
         assert caller.refused(body()) == (500, "the server failed at this request; its log says why")
         assert caller.get("/health") == {"status": "ok"}
         assert 'xfed_requests_total{path="/predict",status="500"} 1\n' in caller.call("GET", "/metrics")[1]
