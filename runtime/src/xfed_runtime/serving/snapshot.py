@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import tempfile
@@ -22,15 +23,16 @@ class Snapshot:
     """
 
     def __init__(self, path: Path) -> None:
-        original = Bundle.open(path)
+        Bundle.open(path)  # no file that it names is outside of it
         try:
+            names = (MANIFEST, *json.loads((path / MANIFEST).read_bytes())["files"])
             root = Path(tempfile.mkdtemp(prefix="xfed-serve-"))
             self._end = weakref.finalize(self, shutil.rmtree, root, ignore_errors=True)
-            for name in (MANIFEST, *original.manifest["files"]):
+            for name in names:
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path / name, root / name)
             self.bundle = Bundle.open(root)
-            self._files = [root / name for name in (MANIFEST, *self.bundle.manifest["files"])]
+            self._files = [root / name for name in names]
             self._state = self._look()
             self.id = hashlib.sha256((root / MANIFEST).read_bytes()).hexdigest()[:16]
         except OSError as error:
