@@ -14,7 +14,9 @@ def test_without_the_extra_it_says_how_to_get_it(
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "xfed_runtime.serving.listening", raising=False)
     assert execute(["serve", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == "xfed: serving needs uvicorn; install it with: pip install 'xfed-runtime[serve]'\n"
+    assert (
+        capsys.readouterr().err == "xfed: serving needs uvicorn; install it with: pip install 'xfed-runtime[serve]'\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ class Server(uvicorn.Server):
         self._limits, self._most = limits, most_connections(limits)
         self._waiting: dict[Connection, None] = {}
         self._loops: list[asyncio.Task[None]] = []
-        self._beginning: set[asyncio.Task[None]] = set()
+        self._beginning: dict[asyncio.Task[None], None] = {}
         self._complained = -60.0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -198,22 +198,27 @@ class Server(uvicorn.Server):
                 continue
             if self._make_room():
                 task = loop.create_task(self._begin(accepted))
-                self._beginning.add(task)
-                task.add_done_callback(self._beginning.discard)
+                self._beginning[task] = None
+                task.add_done_callback(lambda task: self._beginning.pop(task, None))
             else:
                 accepted.close()
             await asyncio.sleep(0)
 
     def _make_room(self) -> bool:
-        """Close the connection that has waited longest without a request, where all places are taken."""
+        """Close whoever has waited longest in a TLS handshake, or else without a request, where all places are taken."""
         if len(self.server_state.connections) + len(self._beginning) < self._most:
             return True
-        if not self._waiting:
-            return False
-        longest = next(iter(self._waiting))
-        longest.transport.abort()
-        del self._waiting[longest]
-        return True
+        if self.config.ssl and self._beginning:
+            shaking = next(iter(self._beginning))
+            shaking.cancel()
+            del self._beginning[shaking]
+            return True
+        if self._waiting:
+            idle = next(iter(self._waiting))
+            idle.transport.abort()
+            del self._waiting[idle]
+            return True
+        return False
 
     async def _begin(self, accepted: socket.socket) -> None:
         """Hand a connection over; with TLS, once its handshake is done."""
