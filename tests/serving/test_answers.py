@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,25 @@ def test_images_as_bytes_and_files(caller: Caller, bundle: Bundle, pixels: Any) 
         1e-6,
     )
     caller.predict(client=4, inputs=[{"file": encoded(file_of(grey, "JPEG"))}])
+
+
+@pytest.mark.parametrize("format", ["onnx-stages", "onnx-if"])
+def test_every_exit_explained(bundle: Bundle, pixels: Any, halving: dict[int, Policy], format: str) -> None:
+    with serving(Service(bundle.root, Setup(format=format))) as caller:
+        for policy in (halving[3], replace(halving[3], answer="running")):
+            got = caller.predict(client=3, inputs=pixels.tolist(), policy=policy.to_json(), explain=True)["answers"]
+            runtime = bundle.runtime(3, format)
+            same(got, runtime.predict(pixels, policy))
+            for number in (1, 2, 3):
+                wanted = runtime.predict(pixels, Policy("fixed", exit=number, answer=policy.answer))
+                exits = [answer["exits"][number - 1] for answer in got]
+                assert [each["exit"] for each in exits] == [number] * 12
+                assert [each["label"] for each in exits] == wanted.labels.tolist()
+                assert [each["macs"] for each in exits] == wanted.macs.tolist()
+                confidence = np.array([each["confidence"] for each in exits], dtype=np.float32)
+                np.testing.assert_array_equal(confidence, wanted.probabilities.max(axis=1))
+                assert all(each["ms"] > 0 for each in exits)
+        assert "exits" not in caller.predict(client=3, inputs=pixels[:1].tolist())["answers"][0]
 
 
 def test_clients_side_by_side(caller: Caller, bundle: Bundle, pixels: Any, halving: dict[int, Policy]) -> None:

@@ -241,7 +241,7 @@ def test_running_out_of_descriptors_is_logged_once_a_minute(
     slept: list[float] = []
 
     async def run() -> None:
-        async def no_app(*_: Any) -> None: ...
+        async def no_app(scope: Any, receive: Any, send: Any) -> None: ...
 
         async def no_descriptor(_: Any) -> Any:
             raise OSError(24, "Too many open files")

@@ -205,7 +205,7 @@ class Server(uvicorn.Server):
             await asyncio.sleep(0)
 
     def _make_room(self) -> bool:
-        """Close whoever has waited longest in a TLS handshake, or else without a request, where all places are taken."""
+        """Where all places are taken, close whoever waits longest: in a TLS handshake, or else without a request."""
         if len(self.server_state.connections) + len(self._beginning) < self._most:
             return True
         if self.config.ssl and self._beginning:
