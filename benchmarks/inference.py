@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from xfed.data.dataset import Dataset
 from xfed.export.bundle import Contents, write_bundle
+from xfed.export.card import Card, ExitFigures
 from xfed.export.policies import USUAL
 from xfed.inference.runtime import EarlyExitRuntime
 from xfed.models.costs import measure
@@ -97,9 +98,9 @@ def main() -> int:
     usual = {"default": {"policy": USUAL.to_json(), "macs": None, "accuracy": None}}
     raw = images.numpy()
     with tempfile.TemporaryDirectory() as folder:
-        write_bundle(
-            Contents(network, {0: {}}, data, macs, (usual, {}), {}), ["onnx-stages", "onnx-if"], Path(folder) / "bundle"
-        )
+        card = Card(data.name, "none", "resnet18", {}, [ExitFigures(each) for each in macs], 1, "nothing")
+        contents = Contents(network, {0: {}}, data, macs, (usual, {}), card)
+        write_bundle(contents, ["onnx-stages", "onnx-if"], Path(folder) / "bundle")
         ways = predictors(network, data, Bundle.open(Path(folder) / "bundle"), options.threads)
         times = one_sample(ways, raw, len(macs), options.repetitions)
         policy, last = halving(network, data, raw), Policy("fixed", exit=len(macs))

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from xfed.data.dataset import Dataset
 from xfed.export.bundle import Contents, write_bundle
+from xfed.export.card import Card, ExitFigures
 from xfed.export.graphs import StageGraph
 from xfed.export.policies import USUAL
 from xfed.files import sha256, write_json
@@ -56,6 +57,16 @@ def random_clients(network: EarlyExitNetwork, clients: Sequence[int]) -> dict[in
     return own
 
 
+def contents(network: EarlyExitNetwork, dataset: Dataset, own: Mapping[int, Mapping[str, Tensor]]) -> Contents:
+    """What goes into a bundle of a network that no run has trained."""
+    costs = measure(network, dataset.example())
+    macs = [costs.leaving_at(index) for index in range(len(network.exits))]
+    policies = {"default": {"policy": USUAL.to_json(), "macs": None, "accuracy": None}}
+    network.load_state_dict(dict(own[min(own)]), strict=False)
+    card = Card(dataset.name, "none", "none", {}, [ExitFigures(each) for each in macs], len(own), "nothing")
+    return Contents(network, own, dataset, macs, (policies, {}), card)
+
+
 def deploy(
     network: EarlyExitNetwork,
     dataset: Dataset,
@@ -64,18 +75,15 @@ def deploy(
     formats: Sequence[str] = ("onnx-stages", "onnx-if"),
 ) -> Deployed:
     """Write a bundle of a network that no run has trained."""
-    costs = measure(network, dataset.example())
-    macs = [costs.leaving_at(index) for index in range(len(network.exits))]
-    policies = {"default": {"policy": USUAL.to_json(), "macs": None, "accuracy": None}}
-    network.load_state_dict(dict(own[min(own)]), strict=False)
-    write_bundle(Contents(network, own, dataset, macs, (policies, {}), {"method": "none"}), formats, out)
+    write_bundle(contents(network, dataset, own), formats, out)
     return Deployed(out, network, own, dataset)
 
 
 def rewrite(path: Path, name: str, content: bytes) -> None:
     """Change a file of a bundle and vouch for it, as a careless or dishonest maker would."""
     (path / name).write_bytes(content)
-    change_manifest(path, lambda manifest: manifest["files"][name].update(sha256=sha256(path / name)))
+    noted = {"sha256": sha256(path / name), "bytes": len(content)}
+    change_manifest(path, lambda manifest: manifest["files"].update({name: noted}))
 
 
 def change_manifest(path: Path, change: Any) -> None:

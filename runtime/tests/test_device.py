@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from xfed_runtime.device import Device, DeviceError
+from xfed_runtime.device import Device, DeviceError, Latencies
 
 TABLE: dict[str, Any] = {
     "device": "board",
@@ -29,6 +29,16 @@ def test_latencies_never_fall() -> None:
     assert Device.from_json(TABLE).latencies == (1.0, 2.5, 2.5)
 
 
+def test_latencies_by_quantile() -> None:
+    device = Device.from_json(TABLE | {"exits_p95_ms": [0.9, 4.0, 3.0], "peak_memory_mb": 80.5})
+    assert device.by_quantile(None) == device.by_quantile(0.5) == Latencies.of((1.0, 2.5, 2.5))
+    assert device.by_quantile(0.95) == Latencies((1.0, 2.5, 2.5), (1.0, 4.0, 4.0))
+    with pytest.raises(DeviceError, match=r"no latencies for the quantile 0.99; measure the device anew"):
+        device.by_quantile(0.99)
+    with pytest.raises(DeviceError, match=r"quantile is 0.7; allowed: 0.5, 0.95, 0.99"):
+        device.by_quantile(0.7)
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
@@ -41,6 +51,9 @@ def test_latencies_never_fall() -> None:
         ({"exits_ms": [1, 10**400, 2]}, "a number above 0 for each exit"),
         ({"exits_ms": "fast"}, "a number above 0 for each exit"),
         ({"exits_cpu_ms": [1, 2]}, "exits_ms for 3 exits, but exits_cpu_ms for 2"),
+        ({"exits_p95_ms": [1.0]}, "exits_ms for 3 exits, but exits_p95_ms for 1"),
+        ({"exits_p99_ms": [1, 2, -3]}, "exits_p99_ms of the latency table is"),
+        ({"peak_memory_mb": 0}, "peak_memory_mb of the latency table is 0"),
         ({"colour": 1}, "needed: device, runtime, threads, exits_ms, exits_cpu_ms, repetitions"),
     ],
 )

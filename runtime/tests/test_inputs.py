@@ -27,12 +27,19 @@ def test_pixels_by_hand(kind: type) -> None:
         (["a picture"], "inputs are text"),
         ("a picture", "inputs are text"),
         (np.full((1, 1, 2, 2), np.nan), "not finite"),
+        (np.full((1, 1, 2, 2), -255), "values from -255 to -255; allowed: 0 to 255"),
+        (np.full((1, 1, 2, 2), 255.5), "values from 255.5 to 255.5; allowed: 0 to 255"),
         (np.zeros((1, 1, 2, 2), dtype=complex), "takes images as numbers"),
     ],
 )
 def test_what_is_no_image(raw: object, why: str) -> None:
     with pytest.raises(InputsError, match=why):
         IMAGES.prepare(raw)
+
+
+def test_bytes_are_held_to_a_small_scale_too() -> None:
+    with pytest.raises(InputsError, match="values from 17 to 17; allowed: 0 to 16"):
+        ImageInputs((1, 1, 1), 16.0, 0.5, 0.5).prepare(np.full((1, 1, 1, 1), 17, dtype=np.uint8))
 
 
 def test_texts_are_encoded_and_cut_to_the_longest() -> None:

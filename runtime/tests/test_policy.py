@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xfed_runtime.answers import ANSWERS, Answering, Signals, signals
+from xfed_runtime.device import Latencies
 from xfed_runtime.policy import Policy, PolicyError, simulate
 
-LATENCIES = [1.0, 3.0, 6.0, 10.0]
+LATENCIES = Latencies.of([1.0, 3.0, 6.0, 10.0])
 
 
 def trace(logits: Sequence[np.ndarray], answer: str = "own") -> Signals:
@@ -34,7 +35,7 @@ def confidences(rows: Sequence[Sequence[float]]) -> Signals:
     return Signals(np.zeros(values.shape, dtype=np.int64), values, values, 1 - values)
 
 
-def run(policy: Policy, logits: Sequence[np.ndarray], latencies: Sequence[float] | None = None) -> np.ndarray:
+def run(policy: Policy, logits: Sequence[np.ndarray], latencies: Latencies | None = None) -> np.ndarray:
     """Carry a policy out the way a device does: exit after exit, with the samples that are left."""
     answering, decider = Answering(policy.answer), policy.start(len(logits), latencies)
     taken = np.full(len(logits[0]), -1)
@@ -200,7 +201,7 @@ def test_what_does_not_fit_the_network() -> None:
     with pytest.raises(PolicyError, match="table of latencies"):
         Policy("anytime", deadline_ms=5).start(4)
     with pytest.raises(PolicyError, match="latencies for 2 exits"):
-        Policy("anytime", deadline_ms=5).start(4, [1, 2])
+        Policy("anytime", deadline_ms=5).start(4, Latencies.of([1, 2]))
 
 
 def test_files(tmp_path: Path) -> None:

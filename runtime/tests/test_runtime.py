@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +7,9 @@ import pytest
 from numpy.typing import NDArray
 
 from xfed_runtime.answers import signals, softmax
-from xfed_runtime.device import Device
+from xfed_runtime.device import Device, Latencies
 from xfed_runtime.inputs import ImageInputs, InputsError
+from xfed_runtime.manifest import BundleError
 from xfed_runtime.measuring import measure
 from xfed_runtime.policy import Policy, PolicyError
 from xfed_runtime.runtime import LARGEST_BATCH, Expectation, Predictions, Runtime
@@ -26,9 +26,7 @@ class TwoExits:
         self.together = together
         self.sizes: list[int] = []
 
-    def run(
-        self, inputs: NDArray[np.float32], policy: Policy, latencies: Sequence[float] | None, started: float
-    ) -> Answers:
+    def run(self, inputs: NDArray[np.float32], policy: Policy, latencies: Latencies | None, started: float) -> Answers:
         self.sizes.append(len(inputs))
         full = inputs.reshape(len(inputs), 2)
         early = policy.start(2, latencies).leaves(0, signals(softmax(full / 2)))
@@ -43,7 +41,7 @@ def runtime(
     policies: dict[str, Expectation] | None = None, device: Device | None = None, together: int | None = None
 ) -> Runtime:
     given = {"default": Expectation(Policy("confidence", threshold=0.8), None, None)} | (policies or {})
-    inputs = ImageInputs((2, 1, 1), scale=1.0, mean=0.0, std=1.0)
+    inputs = ImageInputs((2, 1, 1), scale=8.0, mean=0.0, std=0.125)
     return Runtime(0, "onnx-stages", TwoExits(together), inputs, ("cat", "dog"), (10, 30), given, device)
 
 
@@ -65,7 +63,7 @@ def test_classes_exits_and_costs_in_order() -> None:
 
 @pytest.mark.parametrize(("together", "sizes"), [(1, [1] * 300), (None, [LARGEST_BATCH, 300 - LARGEST_BATCH])])
 def test_many_samples_go_in_pieces(together: int | None, sizes: list[int]) -> None:
-    many = np.random.default_rng(1).normal(0, 4, (300, 2, 1, 1))
+    many = np.random.default_rng(1).uniform(0, 8, (300, 2, 1, 1))
     ready = runtime(together=together)
     found = ready.predict(many)
     assert isinstance(ready.engine, TwoExits)
@@ -92,7 +90,7 @@ def test_budget_takes_the_most_accurate_policy_that_fits(budget: float | str, th
 
 
 def test_wishes_that_cannot_be_met() -> None:
-    with pytest.raises(InputsError, match=r"no policy of the bundle keeps to 3 MACs.*cheap \(40%\)"):
+    with pytest.raises(InputsError, match=r"no policy of the bundle keeps to 3 MACs.*need 12 \(40.0%\)"):
         runtime(LADDER).choose(budget="10%")
     with pytest.raises(InputsError, match="no policy with a known cost"):
         runtime().choose(budget="60%")
@@ -105,6 +103,32 @@ def test_wishes_that_cannot_be_met() -> None:
         runtime(LADDER).choose("cheep")
     with pytest.raises(InputsError, match="needs this device's latencies"):
         runtime().choose(deadline_ms=5)
+
+
+def test_a_budget_buys_the_dearest_exit_where_no_accuracy_is_known() -> None:
+    exits = {f"exit-{n}": Expectation(Policy("fixed", exit=n), macs, None) for n, macs in ((1, 10.0), (2, 30.0))}
+    for budget, exit_number in (("34%", 1), (29.9, 1), ("100%", 2)):
+        assert runtime(exits).choose(budget=budget).exit == exit_number
+
+
+def test_a_deadline_may_be_kept_for_more_answers_than_half() -> None:
+    device = Device("desk", "test", 1, (1.0, 3.0), (1.0, 3.0), 1, exits_p95_ms=(1.5, 5.0))
+    ready = runtime(device=device)
+    for deadline, quantile, exit_index in ((3.5, None, 1), (3.5, 0.5, 1), (3.5, 0.95, 0), (5.5, 0.95, 1)):
+        assert ready.predict(images((1, 0)), deadline_ms=deadline, quantile=quantile).exits.tolist() == [exit_index]
+    with pytest.raises(InputsError, match=r"no latencies for the quantile 0.99"):
+        ready.predict(images((1, 0)), deadline_ms=9, quantile=0.99)
+    with pytest.raises(PolicyError, match=r"quantile is 0.9; allowed, with kind 'anytime': 0.5, 0.95, 0.99"):
+        ready.predict(images((1, 0)), deadline_ms=9, quantile=0.9)
+    with pytest.raises(InputsError, match="quantile goes with deadline_ms"):
+        ready.predict(images((1, 0)), quantile=0.95)
+
+
+def test_answers_that_are_no_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = Answers(*(np.full((1, 2), np.nan, dtype=np.float32),) * 2, np.zeros(1, dtype=np.int64), np.zeros(1))
+    monkeypatch.setattr(TwoExits, "run", lambda *_: nothing)
+    with pytest.raises(BundleError, match="client 0 answers with numbers that are not finite"):
+        runtime().predict(images((1, 0)))
 
 
 @pytest.mark.parametrize(("deadline", "exit_index"), [(2.5, 0), (3.5, 1), (0.1, 0)])
@@ -126,6 +150,10 @@ def test_measuring_visits_every_exit_in_turn(monkeypatch: pytest.MonkeyPatch) ->
     assert visited == [1, 2] * 4
     assert device.repetitions == 3
     assert len(device.exits_ms) == len(device.exits_cpu_ms) == 2
+    assert device.exits_p95_ms is not None
+    assert device.exits_p99_ms is not None
+    assert all(a <= b <= c for a, b, c in zip(device.exits_ms, device.exits_p95_ms, device.exits_p99_ms, strict=True))
+    assert device.peak_memory_mb is None or 1 < device.peak_memory_mb < 100_000
 
 
 def test_policies_in_the_words_of_the_graph() -> None:

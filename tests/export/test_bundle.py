@@ -5,28 +5,34 @@ from __future__ import annotations
 import copy
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 from numpy.typing import NDArray
 
-from tests.deployed import Deployed, deploy, random_clients
+from tests.deployed import Deployed, change_manifest, contents, deploy, random_clients
 from xfed import Run
 from xfed.data.dataset import Dataset, datasets
 from xfed.data.raw.source import PublishedSource
 from xfed.errors import InputError
 from xfed.export import bundle as export
 from xfed.export.bundle import OwnTensors
+from xfed.export.card import card_of, markdown
+from xfed.export.standalone import write_standalone
+from xfed.export.verify import ways
 from xfed.models.resnet import ResNet18
 from xfed.models.transformer import Transformer
-from xfed_runtime import Policy
+from xfed_runtime import Bundle, Policy
 from xfed_runtime.answers import Answer, Answering, Signals, signals
 from xfed_runtime.policy import Signal, simulate
+from xfed_runtime.sessions import SessionSettings, StageEngine
 from xfed_runtime.text import SPECIAL, Vocabulary
 
 pytestmark = pytest.mark.slow  # converting a network takes seconds
@@ -40,8 +46,8 @@ def agrees(deployed: Deployed, raw: torch.Tensor, given: object = None) -> None:
     exits = len(bundle.macs)
     for client in (min(bundle.clients), max(bundle.clients)):
         wanted = [logits.numpy() for logits in deployed.logits(client, raw)]
-        for format in bundle.formats:
-            runtime = bundle.runtime(client, format)
+        for way in ways(bundle):
+            runtime = way.load(bundle, client)
             running = Answering("running")
             for index in range(exits):
                 fixed = Policy("fixed", exit=index + 1)
@@ -113,22 +119,97 @@ def test_patience_runs_by_stages_only(deployed: Deployed) -> None:
 
 def test_weights_are_stored_once_and_only_what_differs_per_client(deployed: Deployed) -> None:
     manifest = json.loads((deployed.path / "bundle.json").read_text())
+    networks = deployed.path / "networks"
     backbone = [t for n, t in deployed.network.state_dict().items() if n.startswith("stages.") and "running" not in n]
     bytes_shared = sum(tensor.nbytes for tensor in backbone if tensor.is_floating_point())
-    stored = (deployed.path / "graphs" / "weights.bin").stat().st_size
+    stored = (networks / "weights.bin").stat().st_size
     assert bytes_shared <= stored < bytes_shared + 64 * len(backbone)
-    with np.load(deployed.path / "clients" / "client-000003.npz") as own:
-        assert set(own.files) == set(deployed.own[3])
-        assert all(np.array_equal(own[name], deployed.own[3][name].numpy()) for name in own.files)
-    for path in (deployed.path / "graphs").glob("*.onnx"):
-        model = onnx.load(path, load_external_data=False)
-        kinds = {node.op_type for node in model.graph.node}
-        assert "If" in kinds or "BatchNormalization" in kinds, "statistics must stay replaceable"
-        locations = {
-            entry.value for t in model.graph.initializer for entry in t.external_data if entry.key == "location"
-        }
-        assert locations == {"weights.bin", "client"}
-    assert manifest["personal"] == {"tensors": len(deployed.own[3]), "whole_model": False}
+    content = (networks / "client-000003.bin").read_bytes()
+    assert {each["name"] for each in manifest["personal"]} == set(deployed.own[3])
+    for each in manifest["personal"]:
+        wanted = deployed.own[3][each["name"]].numpy()
+        found = np.frombuffer(content, np.float32, wanted.size, each["offset"]).reshape(each["shape"])
+        assert np.array_equal(found, wanted)
+    assert sum(path.stat().st_size for path in networks.glob("client-000003.*.onnx")) < 40_000
+
+
+@pytest.mark.parametrize("graph", ["stage-1", "stage-2", "stage-3", "if"])
+def test_other_tools_open_a_clients_graphs_as_they_are(deployed: Deployed, graph: str) -> None:
+    path = deployed.path / "networks" / f"client-000003.{graph}.onnx"
+    onnx.checker.check_model(str(path), full_check=True)
+    own, shared = deployed.own[3], deployed.network.state_dict()
+    held = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(path).graph.initializer}
+    weights = held.keys() & shared.keys()
+    assert weights
+    for name in weights:
+        assert np.array_equal(held[name], (own[name] if name in own else shared[name]).numpy())
+    onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+def test_one_file_with_everything(deployed: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "stage_graphs", lambda *_: deployed.stages)
+    write_standalone(contents(deployed.network, deployed.dataset, deployed.own), tmp_path / "files")
+    moved = (tmp_path / "files" / "client-000003.onnx").rename(tmp_path / "alone.onnx")
+    session = onnxruntime.InferenceSession(str(moved), providers=["CPUExecutionProvider"])
+    noted = session.get_modelmeta().custom_metadata_map
+    assert json.loads(noted["classes"]) == list(deployed.dataset.classes)
+    runtime = deployed.bundle().runtime(3, "onnx-if")
+    for sample in deployed.dataset.inputs[:9]:
+        wanted = runtime.predict(sample[None].numpy(), "default")
+        inputs = deployed.dataset.normalise(sample[None]).numpy()
+        logits, _, exit_index = session.run(["logits", "probabilities", "exit"], {"inputs": inputs})
+        assert int(exit_index) == wanted.exits[0]
+        np.testing.assert_allclose(logits, wanted.logits, rtol=0, atol=1e-6)
+        never = np.full(2, np.inf, dtype=np.float32)
+        assert session.run(["exit"], {"inputs": inputs, "thresholds": never})[0] == 2
+
+
+def test_clients_that_share_share_memory(deployed: Deployed) -> None:
+    bundle = deployed.bundle()
+    one, other = (bundle.runtime(client, sharing=True).engine for client in (0, 3))
+    assert isinstance(one, StageEngine)
+    assert isinstance(other, StageEngine)
+    assert one.stages is other.stages
+    with pytest.raises(ValueError, match="share no graphs in this format"):
+        bundle.runtime(0, "onnx-if", sharing=True)
+
+
+def test_a_provider_that_is_not_there(deployed: Deployed) -> None:
+    with pytest.raises(ValueError, match=r"no execution provider 'Abacus' here; it has: .*CPUExecutionProvider"):
+        deployed.bundle().runtime(0, settings=SessionSettings(providers=("Abacus",)))
+
+
+def test_graphs_that_do_not_belong_together(deployed: Deployed, tmp_path: Path) -> None:
+    copied = shutil.copytree(deployed.path, tmp_path / "bundle")
+    stages = [f"networks/client-000000.stage-{number}.onnx" for number in (1, 2, 3)]
+    for order in ((0, 1, 1), (1, 1, 2), (0, 2, 2)):
+        chosen = [stages[index] for index in order]
+        change_manifest(copied, lambda m, c=chosen: m["clients"]["0"]["networks"].update({"onnx-stages": c}))
+        with pytest.raises(ValueError, match=r"does not go with the one before it|is the last, but"):
+            Bundle.open(copied).runtime(0)
+
+
+def test_everyone_with_one_model_has_one_network(
+    deployed: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "stage_graphs", lambda *_: deployed.stages)
+    made = deploy(deployed.network, deployed.dataset, tmp_path / "bundle", {0: {}, 1: {}})
+    there = {path.name for path in (made.path / "networks").iterdir()}
+    assert there == {"weights.bin", "everyone.if.onnx", *(f"everyone.stage-{number}.onnx" for number in (1, 2, 3))}
+    agrees(made, made.dataset.inputs[:3])
+
+
+def test_the_model_card(train: Callable[..., Run], tmp_path: Path) -> None:
+    run = train(rounds=2, calibration=0.2)
+    card = card_of(run)
+    text = markdown(card)
+    last = run.summary().last
+    for index, macs in enumerate(run.environment()["network"]["exit_macs"]):
+        assert f"| {index + 1} | {macs:,} |" in text
+        assert f"{last.exits[index]:.2%} ± {100 * last.exit_stds[index]:.2f}" in text
+    for word in ("digits", "xfed", "Must not be used for", "20%", "rounds: 2", card.fingerprint):
+        assert word in text
+    assert str(tmp_path) not in text + json.dumps(card.to_json())
 
 
 def test_every_file_is_vouched_for(deployed: Deployed) -> None:
@@ -147,9 +228,9 @@ def test_models_of_their_own(deployed: Deployed, tmp_path: Path, monkeypatch: py
         tensors.update({n: torch.rand_like(t) - 0.5 for n, t in whole if t.ndim and n not in tensors})
     made = deploy(network, deployed.dataset, tmp_path / "bundle", own, ["onnx-stages"])
     manifest = json.loads((made.path / "bundle.json").read_text())
-    assert manifest["personal"]["whole_model"]
-    assert (made.path / "graphs" / "weights.bin").stat().st_size == 0
-    assert list(manifest["formats"]) == ["onnx-stages"]
+    assert manifest["together"] is None
+    assert (made.path / "networks" / "weights.bin").stat().st_size == 0
+    assert manifest["formats"] == ["onnx-stages"]
     agrees(made, made.dataset.inputs[:3])
 
 

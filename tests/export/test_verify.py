@@ -6,20 +6,22 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from onnx import GraphProto, NodeProto, helper
 
-from tests.deployed import Deployed, change_manifest, rewrite
+from tests.deployed import Deployed, rewrite
 from xfed import Run
 from xfed.cli import execute
 from xfed.export.graphs import IR_VERSION, OPSET
-from xfed.export.verify import Reference, _differences, skipping
+from xfed.export.verify import Reference, Way, _differences, skipping, verify
 from xfed_runtime.bundle import Bundle
 
 pytestmark = pytest.mark.slow
 
-IF = "graphs/if.onnx"
+IF = "networks/client-000000.if.onnx"
+STAGE = "networks/client-000000.stage-{}.onnx"
 
 
 def computes_everything(honest: bytes) -> bytes:
@@ -63,69 +65,89 @@ def copy(deployed: Deployed, tmp_path: Path) -> Path:
     return shutil.copytree(deployed.path, tmp_path / "bundle")
 
 
-@pytest.mark.parametrize("format", ["onnx-stages", "onnx-if"])
+WAYS = [Way("onnx-stages"), Way("onnx-if"), Way("onnx-stages", sharing=True)]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("exit_index", [0, 1, 2])
-def test_honest_bundle(deployed: Deployed, format: str, exit_index: int) -> None:
+def test_honest_bundle(deployed: Deployed, way: Way, exit_index: int) -> None:
     bundle = deployed.bundle()
-    assert skipping(bundle, 3, format, exit_index) == (bundle.macs[exit_index], None)
+    assert skipping(bundle, 3, way, exit_index) == (bundle.macs[exit_index], None)
+
+
+def test_references_need_no_run(deployed: Deployed) -> None:
+    found = verify(deployed.bundle())
+    assert (found.clients, found.samples, found.problems) == ([0, 3, 4], 12, [])
+    assert len(found.checks) == 3 * 3
+    assert max(check.difference for check in found.checks) < 1e-5
 
 
 def test_graph_that_computes_everything_is_found_out(copy: Path) -> None:
     rewrite(copy, IF, computes_everything((copy / IF).read_bytes()))
     bundle = Bundle.open(copy)
-    executed, problem = skipping(bundle, 0, "onnx-if", 0)
+    executed, problem = skipping(bundle, 0, Way("onnx-if"), 0)
     assert executed == bundle.macs[-1]
     assert problem is not None
     assert "not skipped" in problem
-    assert skipping(bundle, 0, "onnx-if", 2)[1] is None
+    assert skipping(bundle, 0, Way("onnx-if"), 2)[1] is None
 
 
 def test_its_answers_alone_would_not_give_it_away(deployed: Deployed, copy: Path) -> None:
     rewrite(copy, IF, computes_everything((copy / IF).read_bytes()))
     raw = deployed.dataset.inputs[:5]
-    reference = Reference(3, raw.numpy(), [logits.numpy() for logits in deployed.logits(3, raw)])
-    assert max(_differences(Bundle.open(copy).runtime(3, "onnx-if"), reference)) < 1e-5
+    reference = Reference(0, raw.numpy(), [logits.numpy() for logits in deployed.logits(0, raw)])
+    assert max(_differences(Bundle.open(copy).runtime(0, "onnx-if"), reference)) < 1e-5
 
 
-def test_first_stage_that_runs_the_second_as_well_is_found_out(deployed: Deployed, copy: Path) -> None:
-    first, second = (onnx.load(copy / f"graphs/stage-{number}.onnx", load_external_data=False) for number in (1, 2))
+def test_first_stage_that_runs_the_second_as_well_is_found_out(copy: Path) -> None:
+    first, second = (onnx.load(copy / STAGE.format(number), load_external_data=False) for number in (1, 2))
     first.graph.node.extend(second.graph.node)
     first.graph.initializer.extend(second.graph.initializer)
     anonymous(first.graph)
-    rewrite(copy, "graphs/stage-1.onnx", first.SerializeToString())
-
-    def personal(manifest: dict) -> None:  # type: ignore[type-arg]
-        graphs = manifest["formats"]["onnx-stages"]["graphs"]
-        graphs[0]["personal"] += graphs[1]["personal"]
-
-    change_manifest(copy, personal)
-    _, problem = skipping(Bundle.open(copy), 0, "onnx-stages", 0)
+    rewrite(copy, STAGE.format(1), first.SerializeToString())
+    _, problem = skipping(Bundle.open(copy), 0, Way("onnx-stages"), 0)
     assert problem is not None
     assert "not skipped" in problem
 
 
+@pytest.mark.parametrize("operator", ["Einsum", "Det"])
+def test_an_operator_that_cannot_be_counted_is_named(copy: Path, operator: str) -> None:
+    model = onnx.load(copy / STAGE.format(1), load_external_data=False)
+    large = np.ones((64, 64), dtype=np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(large, "large"))
+    attributes = {"equation": "ij,jk->ik"} if operator == "Einsum" else {}
+    model.graph.node.append(
+        helper.make_node(operator, ["large"] * (1 + len(attributes)), ["unseen"], "stage1/hidden", **attributes)
+    )
+    rewrite(copy, STAGE.format(1), model.SerializeToString())
+    _, problem = skipping(Bundle.open(copy), 0, Way("onnx-stages"), 0)
+    assert problem == f"onnx-stages: leaving at exit 1 ran {operator}, whose cost cannot be counted"
+
+
 def test_another_clients_tensors_are_found_out(deployed: Deployed, copy: Path) -> None:
-    rewrite(copy, "clients/client-000000.npz", (copy / "clients" / "client-000003.npz").read_bytes())
+    own = "networks/client-00000{}.bin"
+    rewrite(copy, own.format(0), (copy / own.format(3)).read_bytes())
     raw = deployed.dataset.inputs[:5]
     reference = Reference(0, raw.numpy(), [logits.numpy() for logits in deployed.logits(0, raw)])
-    for format in ("onnx-stages", "onnx-if"):
-        assert min(_differences(Bundle.open(copy).runtime(0, format), reference)) > 1e-3
+    for way in WAYS:
+        assert min(_differences(way.load(Bundle.open(copy), 0), reference)) > 1e-3
 
 
-def test_from_run_to_verdict(
-    train: Callable[..., Run], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_from_run_to_verdict(train: Callable[..., Run], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run = train(rounds=2, convnet={"width": 4, "norm": "batch"})
     bundle = tmp_path / "bundle"
     assert execute(["export", str(run.path), "--clients", "0-2,5", "-o", str(bundle)]) == 0
     assert Bundle.open(bundle).clients == (0, 1, 2, 5)
     assert execute(["verify", str(bundle)]) == 0
-    assert "the same as PyTorch" in capfd.readouterr().out
+    assert "the same as PyTorch (noted at the export)" in capfd.readouterr().out
+    assert execute(["verify", str(bundle), "--run", str(run.path)]) == 0
+    assert f"the same as PyTorch (computed anew from {run.path})" in capfd.readouterr().out
+    assert str(run.path.parent) not in (bundle / "bundle.json").read_text()
     assert execute(["device-bench", str(bundle), "-o", str(tmp_path / "device.json"), "--repetitions", "3"]) == 0
     assert execute(["verify", str(bundle), "--run", str(tmp_path / "nowhere")]) == 2
     rewrite(bundle, IF, computes_everything((bundle / IF).read_bytes()))
     assert execute(["verify", str(bundle), "--run", str(run.path)]) == 1
     assert "not skipped" in capfd.readouterr().err
-    run.path.rename(tmp_path / "moved")
-    assert execute(["verify", str(bundle)]) == 2
-    assert "say where with --run" in capfd.readouterr().err
+    other = train("other", rounds=1)
+    assert execute(["verify", str(bundle), "--run", str(other.path)]) == 2
+    assert "was not exported from run" in capfd.readouterr().err

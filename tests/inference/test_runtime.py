@@ -16,6 +16,7 @@ from xfed.inference.runtime import EarlyExitRuntime
 from xfed.models.costs import measure
 from xfed.models.network import EarlyExitNetwork
 from xfed_runtime.answers import ANSWERS
+from xfed_runtime.device import Latencies
 from xfed_runtime.policy import Policy, simulate
 
 NETWORKS = ["convnet", "resnet18", "transformer"]
@@ -138,7 +139,7 @@ def test_without_counting_only_the_count_is_missing() -> None:
 
 def test_a_deadline_is_held_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     network, inputs, _ = network_and_inputs("convnet")
-    runtime = EarlyExitRuntime(network, latencies=[1.0, 2.0, 3.0])
+    runtime = EarlyExitRuntime(network, latencies=Latencies.of([1.0, 2.0, 3.0]))
     policy = Policy("anytime", deadline_ms=4.5)
     for ticks, taken in (([0.0, 0.001, 0.002, 0.003], 2), ([0.0, 0.003, 0.004, 0.005], 1), ([0.0, 0.1], 0)):
         clock = iter(ticks)

@@ -35,6 +35,10 @@ class ImageInputs:
             )
         if images.dtype.kind == "f" and not np.isfinite(images).all():
             raise InputsError("the images have values that are not finite numbers")
+        if images.size and (images.dtype != np.uint8 or self.scale < 255):
+            least, most = images.min(), images.max()
+            if not 0 <= least <= most <= self.scale:
+                raise InputsError(f"the images have values from {least:g} to {most:g}; allowed: 0 to {self.scale:g}")
         factor, offset = np.float32(1 / (self.scale * self.std)), np.float32(self.mean / self.std)
         result: NDArray[np.float32] = images.astype(np.float32) * factor - offset
         return result

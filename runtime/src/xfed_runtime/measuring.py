@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 import time
 
 import numpy as np
@@ -17,7 +18,7 @@ def measure(runtime: Runtime, repetitions: int = 200, threads: int = 1, warm_up:
     """Time one sample to each exit, taking turns, so that what else the device does meets all exits alike.
 
     Medians of wall time, preprocessing included, and of CPU time: this thread's, or with several threads the
-    process's. `threads` is what the runtime was loaded with.
+    process's; of wall time also the 95 % and 99 % quantiles. `threads` is what the runtime was loaded with.
     """
     example = runtime.inputs.example()
     policies = [Policy("fixed", exit=number) for number in range(1, runtime.exits + 1)]
@@ -38,4 +39,17 @@ def measure(runtime: Runtime, repetitions: int = 200, threads: int = 1, warm_up:
         exits_ms=tuple(np.median(wall, axis=0).tolist()),
         exits_cpu_ms=tuple(np.median(cpu, axis=0).tolist()),
         repetitions=repetitions,
+        exits_p95_ms=tuple(np.quantile(wall, 0.95, axis=0).tolist()),
+        exits_p99_ms=tuple(np.quantile(wall, 0.99, axis=0).tolist()),
+        peak_memory_mb=peak_memory_mb(),
     )
+
+
+def peak_memory_mb() -> float | None:
+    """Give the most memory that this process has held, in MB; nothing where the system does not tell."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xfed_runtime.answers import ANSWERS, Answer, AnySignals, Rows, Signals
+from xfed_runtime.device import QUANTILES, Latencies
 
 Kind = Literal["confidence", "entropy", "margin", "patience", "fixed", "anytime"]
 Signal = Literal["confidence", "entropy", "margin"]
@@ -47,7 +48,8 @@ class Policy:
       exits in a row agree, and patience p leaves at exit p + 1 at the earliest.
     - `fixed`: leave at `exit`, counted from 1.
     - `anytime`: leave where the next enabled exit is expected to come after `deadline_ms`, by a table of latencies.
-      The first enabled exit answers even when it is late already.
+      The first enabled exit answers even when it is late already. With `quantile`, such a share of answers shall
+      keep the deadline; half of them otherwise.
 
     `enabled` says for each exit whether samples may leave there; an exit that is not enabled is evaluated and
     passed (patience and running answers count it). `answer` is what an exit answers, see `answers`.
@@ -59,6 +61,7 @@ class Policy:
     patience: int | None = None
     exit: int | None = None
     deadline_ms: float | None = None
+    quantile: float | None = None
     enabled: tuple[bool, ...] | None = None
     answer: Answer = "own"
     note: str = ""
@@ -80,6 +83,9 @@ class Policy:
             raise PolicyError(f"policy exit is {self.exit!r}; allowed: whole numbers from 1")
         if self.deadline_ms is not None and not (_is_number(self.deadline_ms) and self.deadline_ms > 0):
             raise PolicyError(f"policy deadline_ms is {self.deadline_ms!r}; allowed: numbers above 0")
+        if self.quantile is not None and not (self.kind == "anytime" and self.quantile in QUANTILES):
+            allowed = ", ".join(map(str, QUANTILES))
+            raise PolicyError(f"policy quantile is {self.quantile!r}; allowed, with kind 'anytime': {allowed}")
         if self.enabled is not None and not (
             isinstance(self.enabled, tuple) and self.enabled and all(isinstance(flag, bool) for flag in self.enabled)
         ):
@@ -96,8 +102,8 @@ class Policy:
             if value is None or not (_is_number(value) and 0 <= value <= highest):
                 raise PolicyError(f"policy threshold is {value!r}; allowed for {self.kind}: {allowed}")
 
-    def start(self, exits: int, latencies: Sequence[float] | None = None) -> Decider:
-        """Begin a batch on a network with so many exits; `latencies` (ms, cumulative by exit) for `anytime`."""
+    def start(self, exits: int, latencies: Latencies | None = None) -> Decider:
+        """Begin a batch on a network with so many exits; `latencies` are for `anytime`."""
         return Decider(self, exits, latencies)
 
     def thresholds(self, exits: int) -> NDArray[np.float64]:
@@ -160,17 +166,17 @@ class Policy:
 class Decider:
     """A policy at work on one batch, exit after exit."""
 
-    def __init__(self, policy: Policy, exits: int, latencies: Sequence[float] | None = None) -> None:
+    def __init__(self, policy: Policy, exits: int, latencies: Latencies | None = None) -> None:
         if policy.exit is not None and policy.exit > exits:
             raise PolicyError(f"the policy leaves at exit {policy.exit}, but the network has {exits}")
         if policy.kind == "anytime" and latencies is None:
             raise PolicyError("a policy with a deadline needs a table of latencies by exit; measure the device")
-        if latencies is not None and len(latencies) != exits:
-            raise PolicyError(f"the table has latencies for {len(latencies)} exits, but the network has {exits}")
+        if latencies is not None and len(latencies.usual) != exits:
+            raise PolicyError(f"the table has latencies for {len(latencies.usual)} exits, but the network has {exits}")
         self.policy, self.exits = policy, exits
         self._enabled = policy.may_leave(exits)
         self._thresholds = policy.thresholds(exits) if policy.kind in SIGNALS else None
-        self._latencies: Sequence[float] = () if latencies is None else latencies
+        self._latencies = latencies or Latencies((), ())
         self._before: NDArray[np.int64] | None = None
         self._count = np.zeros(0, dtype=np.int64)
 
@@ -208,10 +214,11 @@ class Decider:
         return self._count
 
     def _next_ms(self, exit_index: int, elapsed_ms: float | None) -> float:
-        """Expect when the next enabled exit would answer."""
+        """Expect when the next enabled exit would answer, if it is slow; the way so far is taken for a usual one."""
         following = exit_index + 1 + int(self._enabled[exit_index + 1 :].argmax())
-        elapsed = self._latencies[exit_index] if elapsed_ms is None else elapsed_ms
-        return elapsed + self._latencies[following] - self._latencies[exit_index]
+        usual = self._latencies.usual[exit_index]
+        elapsed = usual if elapsed_ms is None else elapsed_ms
+        return elapsed + self._latencies.slow[following] - usual
 
     def keep(self, rows: Rows) -> None:
         """Go on with these samples of the batch only."""
@@ -219,7 +226,7 @@ class Decider:
             self._before, self._count = self._before[rows], self._count[rows]
 
 
-def simulate(policy: Policy, signals: Signals, latencies: Sequence[float] | None = None) -> NDArray[np.int64]:
+def simulate(policy: Policy, signals: Signals, latencies: Latencies | None = None) -> NDArray[np.int64]:
     """Give the exit (from 0) that each sample of a trace (n × m) takes: what running the policy would do."""
     exits = signals.prediction.shape[1]
     decider = policy.start(exits, latencies)

@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xfed_runtime.device import Device
+from xfed_runtime.device import Device, DeviceError, Latencies
 from xfed_runtime.inputs import Inputs, InputsError
+from xfed_runtime.manifest import BundleError
 from xfed_runtime.policy import Policy
 from xfed_runtime.sessions import Engine
 from xfed_runtime.walking import Answers
 
 LARGEST_BATCH = 256
+SLACK = 1e-9
+"""Of a budget: a share of the full network's cost, such as 100 %, is subject to rounding."""
 
 
 @dataclass(frozen=True)
@@ -68,16 +71,18 @@ class Runtime:
         policy: Policy | str | None = None,
         budget: float | str | None = None,
         deadline_ms: float | None = None,
+        quantile: float | None = None,
     ) -> Predictions:
         """Answer a batch of raw inputs: images (numbers, n × C × H × W) or a list of texts.
 
         Give one of: a policy or the name of one in the bundle; a budget of mean MACs, such as 3.5e8 or "60%" of the
-        full network's; a deadline for each sample. With none of them, the policy named `default` decides.
+        full network's; a deadline for each sample, which such a share of answers (`quantile`) shall keep, half of them
+        unless given. With none of them, the policy named `default` decides.
         """
-        chosen = self.choose(policy, budget, deadline_ms)
+        chosen = self.choose(policy, budget, deadline_ms, quantile)
         count = len(inputs) if hasattr(inputs, "__len__") else 1
         together = 1 if chosen.kind == "anytime" else self.engine.together or LARGEST_BATCH
-        latencies = None if self.device is None else self.device.latencies
+        latencies = self._latencies(chosen)
         answers: list[Answers] = []
         for first in range(0, count, together) or [0]:
             started = time.perf_counter()
@@ -86,15 +91,29 @@ class Runtime:
                 answers.append(self.engine.run(prepared, chosen, latencies, started))
         return self._predictions(answers)
 
+    def _latencies(self, policy: Policy) -> Latencies | None:
+        if self.device is None:
+            return None
+        try:
+            return self.device.by_quantile(policy.quantile)
+        except DeviceError as error:
+            raise InputsError(str(error)) from None
+
     def _predictions(self, answers: Sequence[Answers]) -> Predictions:
         nothing = np.empty((0, len(self.classes)), dtype=np.float32)
         empty = Answers(nothing, nothing, np.empty(0, dtype=np.int64), np.empty(0))
         a = Answers(*(np.concatenate([getattr(each, f.name) for each in (empty, *answers)]) for f in fields(Answers)))
+        if not np.isfinite(a.probabilities).all():
+            raise BundleError(f"the network of client {self.client} answers with numbers that are not finite")
         macs = np.array(self.macs, dtype=np.int64)[a.exits]
         return Predictions(a.probabilities.argmax(axis=1), a.probabilities, a.exits, macs, a.ms, a.logits)
 
     def choose(
-        self, policy: Policy | str | None = None, budget: float | str | None = None, deadline_ms: float | None = None
+        self,
+        policy: Policy | str | None = None,
+        budget: float | str | None = None,
+        deadline_ms: float | None = None,
+        quantile: float | None = None,
     ) -> Policy:
         """Find the policy that a wish comes down to."""
         if sum(wish is not None for wish in (policy, budget, deadline_ms)) > 1:
@@ -107,7 +126,10 @@ class Runtime:
                     "a deadline needs this device's latencies; measure it with 'xfed device-bench' or "
                     "xfed_runtime.measure, and give the table as device"
                 )
-            return Policy("anytime", deadline_ms=deadline_ms, answer=self.policies["default"].policy.answer)
+            answer = self.policies["default"].policy.answer
+            return Policy("anytime", deadline_ms=deadline_ms, quantile=quantile, answer=answer)
+        if quantile is not None:
+            raise InputsError("quantile goes with deadline_ms")
         if isinstance(policy, Policy):
             return policy
         name = "default" if policy is None else policy
@@ -116,23 +138,25 @@ class Runtime:
         return self.policies[name].policy
 
     def _within(self, budget: float | str) -> Policy:
-        """Take the most accurate policy whose expected cost is within the budget."""
+        """Take the most accurate policy whose expected cost is within the budget, of equal ones the cheapest.
+
+        Where accuracies are unknown, the dearest: a later exit is the better guess.
+        """
         most = self._macs_of(budget)
-        known = [(p.accuracy or 0.0, -p.macs, name) for name, p in self.policies.items() if p.macs is not None]
+        known = {name: p for name, p in self.policies.items() if p.macs is not None}
         if not known:
             raise InputsError(
                 "the bundle has no policy with a known cost; calibration samples at training (--calibration 0.2) "
                 "give it some, or name a policy"
             )
-        fitting = [each for each in known if -each[1] <= most]
+        fitting = {name: p for name, p in known.items() if p.macs is not None and p.macs <= most * (1 + SLACK)}
         if not fitting:
-            least = min(-each[1] for each in known)
-            there = ", ".join(f"{name} ({-macs / self.macs[-1]:.0%})" for _, macs, name in known)
+            least = min(p.macs for p in known.values() if p.macs is not None)
             raise InputsError(
                 f"no policy of the bundle keeps to {most:,.6g} MACs ({most / self.macs[-1]:.1%}); the cheapest is "
-                f"expected to need {least:,.6g}; there are: {there}"
+                f"expected to need {least:,.6g} ({least / self.macs[-1]:.1%})"
             )
-        return self.policies[max(fitting)[2]].policy
+        return self.policies[max(fitting, key=lambda name: _merit(fitting[name]))].policy
 
     def _macs_of(self, budget: float | str) -> float:
         text = str(budget).strip()
@@ -143,3 +167,8 @@ class Runtime:
         if not 0 < number < np.inf or isinstance(budget, bool):
             raise InputsError(f"budget is {budget!r}; allowed: mean MACs such as 3.5e8, or a share such as 60%")
         return number / 100 * self.macs[-1] if text.endswith("%") else number
+
+
+def _merit(expected: Expectation) -> tuple[float, float]:
+    assert expected.macs is not None
+    return (-1.0, expected.macs) if expected.accuracy is None else (expected.accuracy, -expected.macs)

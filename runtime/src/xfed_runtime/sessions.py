@@ -6,29 +6,27 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
+from xfed_runtime.device import Latencies
+from xfed_runtime.manifest import BundleError
 from xfed_runtime.policy import SIGNALS, Policy, PolicyError
 from xfed_runtime.walking import Answers, Array, walk
 
-
-@dataclass(frozen=True)
-class Graph:
-    """A graph file, and the initializers in it that a client's own tensors take the place of."""
-
-    file: Path
-    personal: tuple[str, ...]
+CPU = "CPUExecutionProvider"
 
 
 @dataclass(frozen=True)
 class SessionSettings:
-    """How ONNX Runtime runs: threads per session; to look inside, without optimisations and with a profile."""
+    """How ONNX Runtime runs: threads per session, and on what; to look inside, not optimised and with a profile."""
 
     threads: int = 1
+    providers: tuple[str, ...] = (CPU,)
+    """Execution providers by ONNX Runtime's names, the preferred first; what none of them can do fails."""
     optimised: bool = True
     profiles: Path | None = None
     """Folder for profiles of what ran."""
@@ -41,17 +39,19 @@ class Engine(Protocol):
     together: int | None
     """Samples that may be run together; None for any number."""
 
-    def run(self, inputs: Array, policy: Policy, latencies: Sequence[float] | None, started: float) -> Answers:
+    def run(self, inputs: Array, policy: Policy, latencies: Latencies | None, started: float) -> Answers:
         """Answer a prepared batch that began at `started` (perf_counter)."""
 
     def profiles(self) -> list[Path]:
         """End profiling; give the files, one for each graph."""
 
 
-def open_session(
-    graph: Graph, own: Mapping[str, Array], settings: SessionSettings
-) -> tuple[onnxruntime.InferenceSession, list[Any]]:
-    """Open a session with a client's tensors in place before anything is optimised; keep the list alive with it."""
+def open_session(graph: Path, settings: SessionSettings) -> onnxruntime.InferenceSession:
+    """Open a session on a graph that has been checked."""
+    there = onnxruntime.get_available_providers()
+    for name in settings.providers:
+        if name not in there:
+            raise BundleError(f"ONNX Runtime has no execution provider {name!r} here; it has: {', '.join(there)}")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = settings.threads
     options.inter_op_num_threads = 1
@@ -60,11 +60,38 @@ def open_session(
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     if settings.profiles is not None:
         options.enable_profiling = True
-        options.profile_file_prefix = str(settings.profiles / graph.file.stem)
-    values = [onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(own[name])) for name in graph.personal]
-    if values:
-        options.add_external_initializers(list(graph.personal), values)
-    return onnxruntime.InferenceSession(str(graph.file), options, providers=["CPUExecutionProvider"]), values
+        options.profile_file_prefix = str(settings.profiles / graph.stem)
+    try:
+        return onnxruntime.InferenceSession(str(graph), options, providers=list(settings.providers))
+    except Exception as error:  # ONNX Runtime raises kinds of its own
+        raise BundleError(f"ONNX Runtime does not load {graph.name!r}: {str(error).splitlines()[0]}") from error
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Sessions of the stages in order, with the names of what enters each: the state, then clients' own tensors."""
+
+    sessions: tuple[onnxruntime.InferenceSession, ...]
+    states: tuple[tuple[str, ...], ...]
+    own: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def load(cls, graphs: Sequence[Path], settings: SessionSettings, classes: int) -> Stages:
+        """Open the graphs; make sure that each takes what the one before it gives, and answers for all classes."""
+        sessions = tuple(open_session(graph, settings) for graph in graphs)
+        states, own = [], []
+        entering: tuple[str, ...] = ("inputs",)
+        for graph, session in zip(graphs, sessions, strict=True):
+            names = tuple(value.name for value in session.get_inputs())
+            *leaving, logits = session.get_outputs()
+            if names[: len(entering)] != entering or logits.shape[1:] != [classes]:
+                raise BundleError(f"graph {graph.name!r} does not go with the one before it, or with the classes")
+            states.append(entering)
+            own.append(names[len(entering) :])
+            entering = tuple(value.name for value in leaving)
+        if entering:
+            raise BundleError(f"graph {graphs[-1].name!r} is the last, but gives a state for another")
+        return cls(sessions, tuple(states), tuple(own))
 
 
 class StageEngine:
@@ -72,23 +99,26 @@ class StageEngine:
 
     together: int | None = None
 
-    def __init__(self, graphs: Sequence[Graph], own: Mapping[str, Array], settings: SessionSettings) -> None:
-        self._opened = [open_session(graph, own, settings) for graph in graphs]
-        self._names = [[value.name for value in session.get_inputs()] for session, _ in self._opened]
-        self.exits = len(graphs)
+    def __init__(self, stages: Stages, own: Mapping[str, Array]) -> None:
+        self.stages = stages
+        self.exits = len(stages.sessions)
+        for name in {name for names in stages.own for name in names} - own.keys():
+            raise BundleError(f"the bundle's graphs need a tensor {name!r}, which no client has")
+        self._own = [{name: own[name] for name in names} for names in stages.own]
 
     def step(self, exit_index: int, state: list[Array]) -> tuple[list[Array], Array]:
         """Run one graph: from the state before it to the next one and its exit's logits."""
-        *after, logits = self._opened[exit_index][0].run(None, dict(zip(self._names[exit_index], state, strict=True)))
+        feed = dict(zip(self.stages.states[exit_index], state, strict=True))
+        *after, logits = self.stages.sessions[exit_index].run(None, feed | self._own[exit_index])
         return after, logits
 
-    def run(self, inputs: Array, policy: Policy, latencies: Sequence[float] | None, started: float) -> Answers:
+    def run(self, inputs: Array, policy: Policy, latencies: Latencies | None, started: float) -> Answers:
         """Answer a batch."""
         return walk([inputs], len(inputs), self.exits, self.step, _rows, policy, latencies, started)
 
     def profiles(self) -> list[Path]:
         """End profiling; give the files, one for each graph."""
-        return [Path(session.end_profiling()) for session, _ in self._opened]
+        return [Path(session.end_profiling()) for session in self.stages.sessions]
 
 
 def _rows(state: list[Array], chosen: NDArray[np.int64]) -> list[Array]:
@@ -100,13 +130,16 @@ class IfEngine:
 
     together: int | None = 1
 
-    def __init__(self, graphs: Sequence[Graph], own: Mapping[str, Array], settings: SessionSettings) -> None:
+    def __init__(self, graphs: Sequence[Path], settings: SessionSettings, exits: int, classes: int) -> None:
         (graph,) = graphs
-        self._session, self._kept = open_session(graph, own, settings)
+        self._session = open_session(graph, settings)
+        self.exits = exits
         shapes = {value.name: value.shape for value in self._session.get_inputs()}
-        self.exits = shapes["thresholds"][0] + 1
+        answers = {value.name: value.shape for value in self._session.get_outputs()}
+        if shapes.get("thresholds") != [exits - 1] or answers.get("logits") != [1, classes]:
+            raise BundleError(f"graph {graph.name!r} does not have {exits} exits and {classes} classes")
 
-    def run(self, inputs: Array, policy: Policy, latencies: Sequence[float] | None, started: float) -> Answers:
+    def run(self, inputs: Array, policy: Policy, latencies: Latencies | None, started: float) -> Answers:
         """Answer one sample."""
         thresholds, signal = in_graph_words(policy, self.exits)
         feed = {

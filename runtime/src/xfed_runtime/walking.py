@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xfed_runtime.answers import Answering, signals
+from xfed_runtime.device import Latencies
 from xfed_runtime.policy import Policy
 
 Array = NDArray[Any]
@@ -34,7 +35,7 @@ def walk(
     step: Callable[[int, State], tuple[State, Array]],
     rows: Callable[[State, NDArray[np.int64]], State],
     policy: Policy,
-    latencies: Sequence[float] | None,
+    latencies: Latencies | None,
     started: float,
 ) -> Answers:
     """Answer a batch that began at `started` (perf_counter).

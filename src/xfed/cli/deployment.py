@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
 
 import click
 from rich.console import Console
@@ -33,6 +35,11 @@ def deployment_commands() -> list[click.Command]:
                     metavar="a,b",
                     help="onnx-stages: a graph per stage, for batches; onnx-if: one graph that skips by itself",
                 ),
+                click.Option(
+                    ["--standalone"],
+                    is_flag=True,
+                    help="no bundle, but one ONNX file for each client with everything in it, for other tools",
+                ),
                 click.Option(["-o", "--out"], type=Path, required=True, metavar="folder", help="where the bundle goes"),
             ],
             help="Write a bundle that devices run with xfed-runtime: numpy and ONNX Runtime, no torch.",
@@ -42,9 +49,28 @@ def deployment_commands() -> list[click.Command]:
             callback=_verify,
             params=[
                 BUNDLE,
-                click.Option(["--run"], type=Path, metavar="RUN", help="the run it was exported from, if it moved"),
+                click.Option(
+                    ["--run"],
+                    type=Path,
+                    metavar="RUN",
+                    help="compute PyTorch's answers anew from this run; else those that the export left in the bundle",
+                ),
+                click.Option(
+                    ["--key"], type=Path, metavar="public.pem", help="check that this Ed25519 key signed the bundle"
+                ),
             ],
             help="Prove that a bundle gives PyTorch's numbers and really skips what comes after an exit.",
+        ),
+        click.Command(
+            "sign",
+            callback=_sign,
+            params=[
+                BUNDLE,
+                click.Option(
+                    ["--key"], type=Path, required=True, metavar="private.pem", help="Ed25519 private key (PEM)"
+                ),
+            ],
+            help="Sign a bundle with everything in it.",
         ),
         click.Command(
             "device-bench",
@@ -75,31 +101,43 @@ def _told() -> Iterator[None]:
         raise InputError(str(error)) from None
 
 
-def _export(path: Path, clients: str, formats: str, out: Path) -> None:
+def _export(path: Path, clients: str, formats: str, standalone: bool, out: Path) -> None:
     run = open_run(path)
     chosen = parse_clients(clients, run.experiment.clients)
     try:
         from xfed.export.bundle import export
+        from xfed.export.standalone import export_standalone
     except ModuleNotFoundError as error:
         raise InputError(f"the export needs {error.name}; install it with: pip install 'xfed[export]'") from None
     with _told():
-        export(run, chosen, formats.split(","), out)
+        if standalone:
+            export_standalone(run, chosen, out)
+        else:
+            export(run, chosen, formats.split(","), out)
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
-    Console().print(
-        f"bundle: {out}, {len(chosen)} client{'s' * (len(chosen) > 1)}, {formats}, {size / 1e6:.1f} MB; "
-        f"'xfed verify {out}' checks it",
-        highlight=False,
-        soft_wrap=True,
-    )
+    whose = f"{len(chosen)} client{'s' * (len(chosen) > 1)}"
+    if standalone:
+        _say(f"{out}: one file for each of {whose}, {size / 1e6:.1f} MB")
+    else:
+        _say(f"bundle: {out}, {whose}, {formats}, {size / 1e6:.1f} MB; 'xfed verify {out}' checks it")
 
 
-def _verify(path: Path, run: Path | None) -> None:
-    from xfed.export.verify import run_of, verify
+def _say(text: str) -> None:
+    Console().print(text, highlight=False, soft_wrap=True)
+
+
+def _verify(path: Path, run: Path | None, key: Path | None) -> None:
+    from xfed.export.verify import verify
     from xfed_runtime import Bundle
 
     with _told():
         bundle = Bundle.open(path)
-        found = verify(bundle, open_run(run) if run is not None else run_of(bundle))
+        if key is not None:
+            problem = _signing().signature_problem(bundle, key)
+            if problem is not None:
+                _fail(path, problem)
+            _say(f"{path}: signed by {key}, digest {bundle.digest}")
+        found = verify(bundle, None if run is None else open_run(run))
     table = Table()
     table.add_column("format")
     for column in ("exit", "largest difference", "MACs", "executed", "ms"):
@@ -107,17 +145,36 @@ def _verify(path: Path, run: Path | None) -> None:
     for check in found.checks:
         numbers = f"{check.difference:.1e}", f"{check.macs:,}", f"{check.executed:,}", f"{check.ms:.2f}"
         table.add_row(check.format, str(check.exit + 1), *numbers)
-    console = Console()
-    console.print(table)
-    whose = f"{found.samples} samples of clients {', '.join(map(str, found.clients))}"
+    Console().print(table)
     if found.problems:
-        click.echo(f"xfed: {path}: {found.problems[0]}", err=True)
-        raise click.exceptions.Exit(1)
-    console.print(
-        f"{path}: the same as PyTorch on {whose}; what comes after an exit is not computed",
-        highlight=False,
-        soft_wrap=True,
+        _fail(path, found.problems[0])
+    source = "noted at the export" if run is None else f"computed anew from {run}"
+    _say(
+        f"{path}: the same as PyTorch ({source}) on {found.samples} inputs to clients "
+        f"{', '.join(map(str, found.clients))}; what comes after an exit is not computed"
     )
+
+
+def _fail(path: Path, problem: str) -> NoReturn:
+    click.echo(f"xfed: {path}: {problem}", err=True)
+    raise click.exceptions.Exit(1)
+
+
+def _sign(path: Path, key: Path) -> None:
+    from xfed_runtime import Bundle
+
+    with _told():
+        bundle = Bundle.open(path)
+        signature = _signing().sign(bundle, key)
+    _say(f"signed: {signature}, digest {bundle.digest}")
+
+
+def _signing() -> ModuleType:
+    try:
+        from xfed.export import signing
+    except ModuleNotFoundError as error:
+        raise InputError(f"signatures need {error.name}; install it with: pip install 'xfed[sign]'") from None
+    return signing
 
 
 def _device_bench(path: Path, out: Path, client: int | None, format: str, threads: int, repetitions: int) -> None:
@@ -130,11 +187,13 @@ def _device_bench(path: Path, out: Path, client: int | None, format: str, thread
     out.parent.mkdir(parents=True, exist_ok=True)
     device.write(out)
     table = Table()
-    for column in ("exit", "wall ms", "CPU ms", "share of time", "share of MACs"):
+    for column in ("exit", "wall ms", "95 %", "99 %", "CPU ms", "share of time", "share of MACs"):
         table.add_column(column, justify="right")
-    for index, (wall, cpu, macs) in enumerate(zip(device.exits_ms, device.exits_cpu_ms, bundle.macs, strict=True), 1):
-        shares = f"{wall / device.exits_ms[-1]:.3f}", f"{macs / bundle.macs[-1]:.3f}"
-        table.add_row(str(index), f"{wall:.3f}", f"{cpu:.3f}", *shares)
-    console = Console()
-    console.print(table)
-    console.print(f"table: {out}", highlight=False, soft_wrap=True)
+    slow = (device.by_quantile(quantile).slow for quantile in (0.95, 0.99))
+    columns = device.exits_ms, *slow, device.exits_cpu_ms
+    for index, times in enumerate(zip(*columns, strict=True)):
+        shares = f"{times[0] / device.exits_ms[-1]:.3f}", f"{bundle.macs[index] / bundle.macs[-1]:.3f}"
+        table.add_row(str(index + 1), *(f"{each:.3f}" for each in times), *shares)
+    Console().print(table)
+    memory = "" if device.peak_memory_mb is None else f"; peak memory of this process {device.peak_memory_mb:.0f} MB"
+    _say(f"table: {out}{memory}")

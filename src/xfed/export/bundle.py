@@ -10,22 +10,22 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from onnx import GraphProto, TensorProto, helper
 from torch import Tensor
 
 from xfed.data.dataset import Dataset
 from xfed.errors import InputError, unknown
-from xfed.export.graphs import IR_VERSION, OPSET, StageGraph, example_inputs, stage_graphs
-from xfed.export.nested_if import nested_if
+from xfed.export.card import Card, card_of, markdown
+from xfed.export.graphs import OPSET, example_inputs, stage_graphs
+from xfed.export.networks import NETWORKS, NetworkWriter
 from xfed.export.policies import Named, policies_of
-from xfed.export.weights import SharedWeights, personal, write_client
-from xfed.files import sha256, write_json
+from xfed.export.references import REFERENCED, few, reference
+from xfed.files import sha256, write_json, write_text
 from xfed.models.network import EarlyExitNetwork
 from xfed.running import Run
 from xfed_runtime import FORMATS
-from xfed_runtime.bundle import MANIFEST, VERSION
+from xfed_runtime.manifest import MANIFEST, VERSION
 
-GRAPHS = "graphs"
+CARD = "MODEL_CARD.md"
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Contents:
     dataset: Dataset
     macs: Sequence[int]
     policies: tuple[Named, Mapping[int, Named]]
-    origin: Mapping[str, Any]
-    """Where it comes from, for people."""
+    card: Card
+    """Where it comes from and what it is good for, for people."""
 
 
 def export(run: Run, clients: Sequence[int], formats: Sequence[str], out: Path) -> None:
@@ -50,21 +50,22 @@ def export(run: Run, clients: Sequence[int], formats: Sequence[str], out: Path) 
             raise unknown("format", name, FORMATS)
     if not clients or not formats:
         raise InputError("an export needs at least one client and one format")
-    for client in clients:
-        if client >= run.experiment.clients:
-            raise InputError(f"run {str(run.path)!r} has no client {client}; it has 0 to {run.experiment.clients - 1}")
-    run.require_finished()
-    _refuse_existing(out)
-    write_bundle(_contents(run, clients), formats, out)
+    refuse_existing(out)
+    write_bundle(contents_of(run, clients), formats, out)
 
 
-def _refuse_existing(out: Path) -> None:
+def refuse_existing(out: Path) -> None:
+    """Refuse a folder that holds something."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{str(out)!r} exists already; give another folder for the bundle")
 
 
-def _contents(run: Run, clients: Sequence[int]) -> Contents:
-    experiment = run.experiment
+def contents_of(run: Run, clients: Sequence[int]) -> Contents:
+    """Gather what goes into a bundle for some clients of a finished run."""
+    for client in clients:
+        if client >= run.experiment.clients:
+            raise InputError(f"run {str(run.path)!r} has no client {client}; it has 0 to {run.experiment.clients - 1}")
+    run.require_finished()
     noted = run.environment()
     return Contents(
         network=run.model(clients[0]),
@@ -72,15 +73,7 @@ def _contents(run: Run, clients: Sequence[int]) -> Contents:
         dataset=run.dataset(),
         macs=noted["network"]["exit_macs"],
         policies=policies_of(run, clients),
-        origin={
-            "path": str(run.path),
-            "method": experiment.method,
-            "dataset": experiment.dataset,
-            "model": experiment.model,
-            "rounds": experiment.rounds,
-            "seed": experiment.seed,
-            "fingerprint": noted["fingerprint"],
-        },
+        card=card_of(run),
     )
 
 
@@ -114,7 +107,7 @@ class OwnTensors(Mapping[int, Mapping[str, Tensor]]):
 
 def write_bundle(contents: Contents, formats: Sequence[str], out: Path) -> None:
     """Write a bundle into a folder that has nothing yet; the manifest last, so a folder that has it is complete."""
-    _refuse_existing(out)
+    refuse_existing(out)
     try:
         _write(contents, formats, out)
     except BaseException:
@@ -124,35 +117,37 @@ def write_bundle(contents: Contents, formats: Sequence[str], out: Path) -> None:
 
 def _write(contents: Contents, formats: Sequence[str], out: Path) -> None:
     text = contents.dataset.kind == "text"
-    (out / GRAPHS).mkdir(parents=True)
     network, example = contents.network.eval(), contents.dataset.example()
     stages = stage_graphs(network, example_inputs(example, len(network.exits), text))
     first = contents.clients[next(iter(contents.clients))]
-    described = _write_graphs(stages, network.state_dict(), set(first), formats, out)
-    used = {name for stage in stages for name in stage.weights}
-    for client, own in contents.clients.items():
-        write_client(out / _client_file(client), {name: tensor for name, tensor in own.items() if name in used})
+    writer = NetworkWriter(out / NETWORKS, stages, network.state_dict(), first)
+    referenced = few(list(contents.clients), REFERENCED)
+    clients = {}
     everyone, each = contents.policies
+    for client, own in contents.clients.items():
+        policies = f"policies/client-{client:06d}.json"
+        write_json(out / policies, each.get(client, {}))
+        clients[str(client)] = {**writer.write(client, own, formats), "policies": policies}
+        if client in referenced:
+            network.load_state_dict(dict(own), strict=False)
+            clients[str(client)]["reference"] = name = f"references/client-{client:06d}.json"
+            write_json(out / name, reference(network, contents.dataset))
     write_json(out / "policies" / "shared.json", everyone)
-    for client in contents.clients:
-        write_json(out / _policy_file(client), each.get(client, {}))
-    inputs = _describe_inputs(contents, out)
+    write_text(out / CARD, markdown(contents.card))
     manifest = {
         "bundle": VERSION,
         "made": {name: version(name) for name in ("xfed", "torch", "onnx", "onnxscript", "numpy")} | {"opset": OPSET},
-        "run": dict(contents.origin),
+        "card": contents.card.to_json(),
         "classes": list(contents.dataset.classes),
-        "inputs": inputs,
+        "inputs": _describe_inputs(contents, out),
         "macs": list(contents.macs),
         "macs_are": "multiply-accumulates of leaving at each exit, the exits passed included"
         + (", for text of full length" if text else ""),
-        "personal": {"tensors": len(used & set(first)), "whole_model": used <= set(first)},
-        "formats": described,
-        "clients": {str(client): _client_file(client) for client in contents.clients},
-        "policies": {
-            "shared": "policies/shared.json",
-            "clients": {str(client): _policy_file(client) for client in contents.clients},
-        },
+        "formats": list(formats),
+        "personal": writer.personal,
+        "together": writer.write_together(),
+        "clients": clients,
+        "policies": "policies/shared.json",
     }
     manifest["files"] = {
         path.relative_to(out).as_posix(): {"sha256": sha256(path), "bytes": path.stat().st_size}
@@ -160,60 +155,6 @@ def _write(contents: Contents, formats: Sequence[str], out: Path) -> None:
         if path.is_file()
     }
     write_json(out / MANIFEST, manifest)
-
-
-def _client_file(client: int) -> str:
-    return f"clients/client-{client:06d}.npz"
-
-
-def _policy_file(client: int) -> str:
-    return f"policies/client-{client:06d}.json"
-
-
-def _write_graphs(
-    stages: Sequence[StageGraph], tensors: Mapping[str, Tensor], own: set[str], formats: Sequence[str], out: Path
-) -> dict[str, Any]:
-    """Write the graphs of all formats and the one file of shared weights; describe them for the manifest."""
-    described: dict[str, Any] = {}
-    weights = out / GRAPHS / "weights.bin"
-    with weights.open("wb") as stream:
-        shared = SharedWeights(weights, stream)
-
-        def fill(stage: StageGraph) -> tuple[list[TensorProto], list[TensorProto]]:
-            named = [
-                personal(name, tensors[name]) if name in own else shared.external(name, tensors[name])
-                for name in stage.weights
-            ]
-            return named, [shared.constant(constant) for constant in stage.constants]
-
-        filled = [fill(stage) for stage in stages]
-        initializers = [[*named, *constants] for named, constants in filled]
-        if "onnx-stages" in formats:
-            graphs = [stage.graph(each) for stage, each in zip(stages, initializers, strict=True)]
-            names = [sorted(own.intersection(stage.weights)) for stage in stages]
-            files = [f"{GRAPHS}/stage-{number}.onnx" for number in range(1, len(stages) + 1)]
-            described["onnx-stages"] = {"graphs": _save(graphs, names, files, out)}
-        if "onnx-if" in formats:
-            whole = nested_if(stages, [tensor for each in initializers for tensor in each])
-            names = [sorted(own.intersection(name for stage in stages for name in stage.weights))]
-            described["onnx-if"] = {
-                "graphs": _save([whole], names, [f"{GRAPHS}/if.onnx"], out),
-                "batch": 1,
-                "policies": ["confidence", "margin", "entropy", "fixed"],
-                "answers": ["own", "running"],
-            }
-    return described
-
-
-def _save(
-    graphs: Sequence[GraphProto], names: Sequence[list[str]], files: Sequence[str], out: Path
-) -> list[dict[str, Any]]:
-    for graph, file in zip(graphs, files, strict=True):
-        model = helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="xfed"
-        )
-        (out / file).write_bytes(model.SerializeToString(deterministic=True))
-    return [{"file": file, "personal": own} for file, own in zip(files, names, strict=True)]
 
 
 def _describe_inputs(contents: Contents, out: Path) -> dict[str, Any]:

@@ -40,9 +40,9 @@ class StageGraph:
     """Names of the network's tensors that the nodes use."""
     constants: Sequence[TensorProto]
 
-    def graph(self, initializers: Sequence[TensorProto]) -> GraphProto:
-        """Assemble a graph of its own: states in, states and logits out; initializers for weights and constants."""
-        return helper.make_graph(self.nodes, "stage", self.inputs, [*self.states, self.logits], initializers)
+    def graph(self) -> GraphProto:
+        """Assemble a graph of its own: states in, states and logits out; constants hold the weights by then."""
+        return helper.make_graph(self.nodes, "stage", self.inputs, [*self.states, self.logits], self.constants)
 
 
 class Segments(nn.Module):

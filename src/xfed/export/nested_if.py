@@ -18,8 +18,9 @@ from xfed.export.graphs import StageGraph
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
 
-def nested_if(stages: Sequence[StageGraph], initializers: Sequence[TensorProto]) -> GraphProto:
-    """Nest the stages; all weights and constants stand in the outermost graph, where they can be replaced."""
+def nested_if(stages: Sequence[StageGraph]) -> GraphProto:
+    """Nest the stages; all their constants stand in the outermost graph."""
+    initializers = [constant for stage in stages for constant in stage.constants]
     classes = stages[0].logits.type.tensor_type.shape.dim[1].dim_value
     inputs = [_for_one(value) for value in stages[0].inputs]
     inputs.append(helper.make_tensor_value_info("thresholds", FLOAT, [len(stages) - 1]))

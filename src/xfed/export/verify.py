@@ -2,8 +2,9 @@
 
 Skipping is read off ONNX Runtime's profile of what ran. Without optimisations every convolution and matrix product
 is listed with its shapes, so the MACs that ran are counted and must be those of the exit taken, to the last one; a
-graph that computes everything and picks an answer afterwards cannot pass, whatever its nodes are called. With
-optimisations, as on a device, no node of a later stage may have run.
+graph that computes everything and picks an answer afterwards cannot pass, whatever its nodes are called. An operator
+that is known neither to multiply matrices nor to be free of that is a failure of its own. With optimisations, as on
+a device, no node of a later stage may have run.
 """
 
 from __future__ import annotations
@@ -11,19 +12,18 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from xfed.data.dealing.partition_file import read_partition
 from xfed.errors import InputError
-from xfed.running import Run, open_run
+from xfed.export.operators import KNOWN, macs_of
+from xfed.export.references import REFERENCED, few, reference
+from xfed.running import Run
 from xfed_runtime.answers import ANSWERS, Answering, softmax
 from xfed_runtime.bundle import Bundle
 from xfed_runtime.measuring import measure
@@ -33,15 +33,6 @@ from xfed_runtime.sessions import SessionSettings
 
 TOLERANCE = 1e-5
 """Of logits, relative to the largest where that is above 1."""
-
-Shapes = list[list[int]]
-PRODUCTS: dict[str, Callable[[Shapes, Shapes], int]] = {
-    "Conv": lambda entering, left: prod(left[0]) * prod(entering[1][1:]),
-    "ConvTranspose": lambda entering, left: prod(entering[0]) * prod(entering[1][1:]),
-    "Gemm": lambda entering, left: prod(left[0]) * entering[0][-1],
-    "MatMul": lambda entering, left: prod(left[0]) * entering[0][-1],
-}
-"""MACs of the operations that count (see `costs`), from the shapes in a profile."""
 
 
 @dataclass(frozen=True)
@@ -66,60 +57,90 @@ class Verification:
     problems: Sequence[str]
 
 
-def verify(bundle: Bundle, run: Run, clients: int = 3, samples: int = 8) -> Verification:
-    """Check every format and exit: parity for some clients on some of their test samples, skipping for the first."""
-    origin = bundle.manifest["run"].get("fingerprint")
-    if origin != run.environment()["fingerprint"]:
-        raise InputError(f"bundle {str(bundle.root)!r} was not exported from run {str(run.path)!r}")
-    places = np.linspace(0, len(bundle.clients) - 1, min(clients, len(bundle.clients))).round().astype(int)
-    chosen = [bundle.clients[place] for place in places]
-    references = [Reference.of(run, client, samples) for client in chosen]
+def verify(bundle: Bundle, run: Run | None = None) -> Verification:
+    """Check every format and exit: parity for some clients, skipping for the first of them.
+
+    PyTorch's answers are those that the exporter left in the bundle, or computed anew from the run.
+    """
+    references = references_in(bundle) if run is None else references_of(bundle, run)
+    first = references[0].client
     checks, problems = [], []
-    for format in bundle.formats:
-        differences = np.max([_differences(bundle.runtime(r.client, format), r) for r in references], axis=0)
-        times = measure(bundle.runtime(chosen[0], format), repetitions=20).exits_ms
+    for way in ways(bundle):
+        differences = np.max([_differences(way.load(bundle, each.client), each) for each in references], axis=0)
+        times = measure(way.load(bundle, first), repetitions=20).exits_ms
         for exit_index, macs in enumerate(bundle.macs):
-            executed, problem = skipping(bundle, chosen[0], format, exit_index)
+            executed, problem = skipping(bundle, first, way, exit_index)
             checks.append(
-                ExitCheck(format, exit_index, float(differences[exit_index]), macs, executed, times[exit_index])
+                ExitCheck(str(way), exit_index, float(differences[exit_index]), macs, executed, times[exit_index])
             )
             if not differences[exit_index] <= TOLERANCE:
                 problem = (
-                    f"{format}: exit {exit_index + 1} differs from PyTorch by {differences[exit_index]:.2g}, "
+                    f"{way}: exit {exit_index + 1} differs from PyTorch by {differences[exit_index]:.2g}, "
                     f"more than {TOLERANCE:g}"
                 )
             problems += [problem] if problem else []
-    return Verification(chosen, sum(len(r.inputs) for r in references), checks, problems)
+    return Verification(
+        [each.client for each in references], sum(len(each.inputs) for each in references), checks, problems
+    )
 
 
-def run_of(bundle: Bundle) -> Run:
-    """Open the run that a bundle says it comes from."""
-    path = Path(bundle.manifest["run"].get("path", ""))
-    try:
-        return open_run(path)
-    except InputError:
-        raise InputError(
-            f"the run that bundle {str(bundle.root)!r} was exported from is not at {str(path)!r}; say where with --run"
-        ) from None
+@dataclass(frozen=True)
+class Way:
+    """A way to load a client's network: by format, alone or sharing graphs with others."""
+
+    format: str
+    sharing: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.format}, shared" if self.sharing else self.format
+
+    def load(self, bundle: Bundle, client: int, settings: SessionSettings | None = None) -> Runtime:
+        """Load a client's network."""
+        return bundle.runtime(client, self.format, settings=settings, sharing=self.sharing)
+
+
+def ways(bundle: Bundle) -> list[Way]:
+    """Give all ways in which the bundle's networks can be loaded."""
+    shared = "onnx-stages" in bundle.formats and bundle.manifest.together is not None
+    return [Way(format) for format in bundle.formats] + [Way("onnx-stages", sharing=True)] * shared
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Raw test samples of one client, and what its network in PyTorch says to them at every exit."""
+    """Raw inputs, and what a client's network in PyTorch says to them at every exit."""
 
     client: int
     inputs: NDArray[Any]
     logits: list[NDArray[np.float32]]
 
     @classmethod
-    def of(cls, run: Run, client: int, samples: int) -> Reference:
-        """Take a client's first test samples."""
-        dataset = run.dataset()
-        partition = read_partition(run.directory.partition, len(dataset))
-        raw = dataset.inputs[torch.from_numpy(partition[client].test[:samples])]
-        with torch.no_grad():
-            found = run.model(client)(dataset.normalise(raw)).logits
-        return cls(client, raw.numpy(), [found[exit_index].numpy() for exit_index in sorted(found)])
+    def from_json(cls, client: int, noted: Any) -> Reference:
+        """Take what an exporter noted."""
+        try:
+            logits = [np.array(each, dtype=np.float32) for each in noted["logits"]]
+            return cls(client, np.array(noted["inputs"]), logits)
+        except (KeyError, TypeError, ValueError):
+            raise InputError(f"the bundle's reference of client {client} is damaged") from None
+
+
+def references_in(bundle: Bundle) -> list[Reference]:
+    """Read the references that a bundle brings with it."""
+    noted = bundle.manifest.content["clients"]
+    files = {client: noted[str(client)].get("reference") for client in bundle.clients}
+    found = [Reference.from_json(client, bundle.json(name)) for client, name in files.items() if name is not None]
+    if not found:
+        raise InputError(f"bundle {str(bundle.root)!r} has no references to compare with; give its run with --run")
+    return found
+
+
+def references_of(bundle: Bundle, run: Run) -> list[Reference]:
+    """Compute references anew from the run that a bundle was exported from."""
+    if bundle.manifest.content["card"]["fingerprint"] != run.environment()["fingerprint"]:
+        raise InputError(f"bundle {str(bundle.root)!r} was not exported from run {str(run.path)!r}")
+    dataset = run.dataset()
+    return [
+        Reference.from_json(client, reference(run.model(client), dataset)) for client in few(bundle.clients, REFERENCED)
+    ]
 
 
 def _differences(runtime: Runtime, reference: Reference) -> list[float]:
@@ -148,12 +169,15 @@ def leaving_at(exit_index: int, exits: int) -> Policy:
     return Policy("confidence", threshold=tuple(float(index < exit_index) for index in range(exits - 1)))
 
 
-def skipping(bundle: Bundle, client: int, format: str, exit_index: int) -> tuple[int, str | None]:
+def skipping(bundle: Bundle, client: int, way: Way, exit_index: int) -> tuple[int, str | None]:
     """Count the MACs that ran for one sample leaving at an exit, and tell what is wrong with what ran, if anything."""
-    plain, deployed = (_profile(bundle, client, format, exit_index, optimised) for optimised in (False, True))
-    executed = sum(_macs(event["args"]) for event in plain)
+    plain, deployed = (_profile(bundle, client, way, exit_index, optimised) for optimised in (False, True))
+    executed = sum(macs_of(event["args"]) for event in plain)
     expected = bundle.macs[exit_index]
-    where = f"{format}: leaving at exit {exit_index + 1}"
+    where = f"{way}: leaving at exit {exit_index + 1}"
+    strange = {event["args"]["op_name"] for event in plain} - KNOWN
+    if strange:
+        return executed, f"{where} ran {', '.join(sorted(strange))}, whose cost cannot be counted"
     if executed != expected:
         why = ": what comes later is not skipped" if executed > expected else ""
         return executed, f"{where} costs {expected:,} MACs, but ONNX Runtime executed {executed:,}{why}"
@@ -164,20 +188,11 @@ def skipping(bundle: Bundle, client: int, format: str, exit_index: int) -> tuple
     return executed, None
 
 
-def _profile(bundle: Bundle, client: int, format: str, exit_index: int, optimised: bool) -> list[dict[str, Any]]:
+def _profile(bundle: Bundle, client: int, way: Way, exit_index: int, optimised: bool) -> list[dict[str, Any]]:
     """Give the kernels that ran for one sample."""
     with tempfile.TemporaryDirectory() as folder:
         settings = SessionSettings(optimised=optimised, profiles=Path(folder))
-        runtime = bundle.runtime(client, format, settings=settings)
+        runtime = way.load(bundle, client, settings)
         runtime.predict(bundle.inputs.example(), leaving_at(exit_index, runtime.exits))
         events = [event for path in runtime.engine.profiles() for event in json.loads(path.read_text(encoding="utf-8"))]
     return [event for event in events if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")]
-
-
-def _macs(kernel: dict[str, Any]) -> int:
-    count = PRODUCTS.get(kernel["op_name"])
-    return 0 if count is None else count(_shapes(kernel["input_type_shape"]), _shapes(kernel["output_type_shape"]))
-
-
-def _shapes(noted: Sequence[dict[str, list[int]]]) -> Shapes:
-    return [shape for each in noted for shape in each.values()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from xfed.models.counting import Counter, counting
 from xfed.models.network import EarlyExitNetwork, StageState, hidden, rows
+from xfed_runtime.device import Latencies
 from xfed_runtime.policy import Policy
 from xfed_runtime.walking import walk
 
@@ -56,9 +57,7 @@ class EarlyExitRuntime:
     (ms by exit) are for policies with a deadline, which is held by the clock.
     """
 
-    def __init__(
-        self, network: EarlyExitNetwork, latencies: Sequence[float] | None = None, count: bool = False
-    ) -> None:
+    def __init__(self, network: EarlyExitNetwork, latencies: Latencies | None = None, count: bool = False) -> None:
         self.network = network.eval()
         self.latencies = latencies
         self.count = count
