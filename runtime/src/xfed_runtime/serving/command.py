@@ -46,7 +46,17 @@ def serve(arguments: Sequence[str], program: str) -> None:
     try:
         device = None if options.device is None else Device.read(options.device)
         limits = Limits(body=options.max_body, networks=options.networks)
-        setup = Setup(options.client, options.format, options.threads, device, options.batch_wait_ms, limits)
+        setup = Setup(
+            client=options.client,
+            format=options.format,
+            threads=options.threads,
+            providers=tuple(options.provider or Setup.providers),
+            sharing=options.sharing,
+            digest=options.digest,
+            device=device,
+            batch_wait_ms=options.batch_wait_ms,
+            limits=limits,
+        )
         tokens = Tokens(options.token_file)
         generations = Generations(lambda: Service(options.bundle, setup))
     except (BundleError, DeviceError) as error:
@@ -89,6 +99,13 @@ def parser(program: str) -> argparse.ArgumentParser:
     add("--client", type=_whole(0), help="who answers where a request names no client")
     add("--threads", type=_whole(1), default=1, help="threads per input")
     add("--format", default=FORMATS[0], metavar="|".join(FORMATS), help="form of the graphs")
+    add("--provider", action="append", metavar="name", help="what ONNX Runtime computes on; the CPU unless given")
+    add(
+        "--sharing",
+        action="store_true",
+        help="keep what clients have in common once in memory, for some time an answer",
+    )
+    add("--digest", metavar="hex", help="serve this very bundle and no other, by the digest that 'xfed verify' shows")
     add("--device", type=Path, metavar="path", help="latencies of this device, for requests with deadlines")
     add("--max-body", type=_whole(1), default=10_000_000, metavar="bytes", help="largest request")
     add("--networks", type=_whole(1), default=8, metavar="n", help="clients' networks kept in memory")

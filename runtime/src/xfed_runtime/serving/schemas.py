@@ -42,6 +42,7 @@ class PredictRequest(BaseModel):
     deadline_ms: float | None = Field(
         None, description="milliseconds until an input's answer, from when its computation starts"
     )
+    quantile: float | None = Field(None, description="share of the answers that shall keep the deadline: 0.5 or 0.95")
     answer: Literal["own", "running"] | None = Field(
         None, description="an exit's own answer, or the running mean of the exits passed; the policy's unless given"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from xfed_runtime.serving.schemas import (
 )
 from xfed_runtime.serving.snapshot import Snapshot
 from xfed_runtime.serving.tokens import Access
+from xfed_runtime.sessions import CPU, SessionSettings
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,12 @@ class Setup:
     format: str = "onnx-stages"
     threads: int = 1
     """Threads that one input is computed with; requests are computed side by side on the cores that leaves."""
+    providers: tuple[str, ...] = (CPU,)
+    """On what ONNX Runtime computes."""
+    sharing: bool = False
+    """Whether clients share in memory what they share in the bundle."""
+    digest: str | None = None
+    """The only bundle to be served, by its digest; any unless given."""
     device: Device | None = None
     """This device's latencies, for deadlines."""
     batch_wait_ms: float = 0.0
@@ -77,7 +85,7 @@ class Service:
     """Answers requests from one bundle, in whatever thread it is called."""
 
     def __init__(self, path: Path, setup: Setup) -> None:
-        self._snapshot = Snapshot(path)
+        self._snapshot = Snapshot(path, setup.digest)
         self.setup, self.id, self.bundle = setup, self._snapshot.id, self._snapshot.bundle
         self._clients = frozenset(self.bundle.clients)
         self._extent = Extent.of(self.bundle.inputs, setup.limits.inputs)
@@ -90,14 +98,16 @@ class Service:
         self.networks.get(self.bundle.clients[0] if self.client is None else self.client)
 
     def _load(self, client: int) -> Runtime:
-        """Load a network from files that were checked, and see that it computes numbers."""
-        runtime = self.bundle.runtime(client, self.setup.format, self.setup.threads, self.setup.device)
+        """Load a network from files that were checked, and see that it answers with numbers."""
+        setup = self.setup
+        settings = SessionSettings(setup.threads, setup.providers)
+        runtime = self.bundle.runtime(
+            client, setup.format, device=setup.device, settings=settings, sharing=setup.sharing
+        )
         if not self._snapshot.unchanged():
             raise BundleError("someone changed the server's own copy of the bundle; reload it")
-        example = self.bundle.inputs.example()
         for number in range(1, runtime.exits + 1):
-            if not np.isfinite(runtime.predict(example, Policy("fixed", exit=number)).probabilities).all():
-                raise BundleError(f"exit {number} of client {client} computes something that is not a number")
+            runtime.predict(self.bundle.inputs.example(), Policy("fixed", exit=number))
         return runtime
 
     def read(self, body: bytes, access: Access) -> Question:
@@ -108,8 +118,7 @@ class Service:
         try:
             inputs = decode(self.bundle.inputs, request.inputs)
             runtime = self.networks.get(client)
-            policy = runtime.choose(request.policy, request.budget, request.deadline_ms)
-            policy.start(runtime.exits, None if runtime.device is None else runtime.device.latencies)
+            policy = runtime.choose(request.policy, request.budget, request.deadline_ms, request.quantile)
         except (InputsError, PolicyError) as error:
             raise RequestError(422, str(error)) from None
         except BundleError as error:
@@ -123,41 +132,31 @@ class Service:
         return Question(client, runtime, policy, inputs, request.explain)
 
     def answer(self, questions: Sequence[Question]) -> list[Reply | RequestError]:
-        """Answer questions of one kind as one batch."""
-        first = questions[0]
-        sizes = [len(each.inputs) for each in questions]
+        """Answer questions of one kind as one batch; where that fails, each on its own, to see whose fault it is."""
+        runtime, policy, inputs = questions[0].runtime, questions[0].policy, _joined([q.inputs for q in questions])
+        # with 'explain' each exit is asked on its own, so that its time is what an answer from there takes
+        exits = range(1, runtime.exits + 1) if questions[0].explain else ()
         try:
-            found = first.runtime.predict(_joined([each.inputs for each in questions]), first.policy)
-            passed = self._every_exit(first, questions) if first.explain else None
-        except (InputsError, PolicyError) as error:
-            return [RequestError(422, str(error))] * len(questions)
-        ends = np.cumsum(sizes)
+            found = runtime.predict(inputs, policy)
+            passed = [runtime.predict(inputs, Policy("fixed", exit=j, answer=policy.answer)) for j in exits]
+        except (InputsError, PolicyError, BundleError) as error:
+            if len(questions) == 1:
+                return [RequestError(422, str(error))]
+            return [reply for question in questions for reply in self.answer([question])]
+        sizes = [len(question.inputs) for question in questions]
         return [
             self._reply(question, found, passed, range(end - size, end))
-            for question, size, end in zip(questions, sizes, ends.tolist(), strict=True)
+            for question, size, end in zip(questions, sizes, accumulate(sizes), strict=True)
         ]
 
-    def _every_exit(self, first: Question, questions: Sequence[Question]) -> list[Predictions]:
-        """Ask each exit on its own, so that its time is what an answer from there takes."""
-        inputs = _joined([each.inputs for each in questions])
-        fixed = (Policy("fixed", exit=j, answer=first.policy.answer) for j in range(1, first.runtime.exits + 1))
-        return [first.runtime.predict(inputs, policy) for policy in fixed]
-
     def _reply(
-        self, question: Question, found: Predictions, passed: Sequence[Predictions] | None, rows: range
-    ) -> Reply | RequestError:
-        taken = slice(rows.start, rows.stop)
-        finite = [np.isfinite(each.probabilities[taken]).all(axis=1) for each in (found, *(passed or ()))]
-        if not np.all(finite):
-            number = int(np.all(finite, axis=0).argmin()) + 1
-            return RequestError(422, f"the network of client {question.client} has no finite answer to input {number}")
+        self, question: Question, found: Predictions, passed: Sequence[Predictions], rows: Sequence[int]
+    ) -> Reply:
         answers = [
             Answer.model_construct(
                 **self._fields(found, row),
                 probabilities=found.probabilities[row].tolist(),
-                exits=None
-                if passed is None
-                else [ExitAnswer.model_construct(**self._fields(each, row)) for each in passed],
+                exits=[ExitAnswer.model_construct(**self._fields(each, row)) for each in passed] or None,
             )
             for row in rows
         ]
@@ -165,7 +164,7 @@ class Service:
             bundle=self.id, client=question.client, policy=question.policy.to_json(), answers=answers
         )
         content = response.model_dump_json(by_alias=True, exclude_none=True).encode()
-        return Reply(content, found.exits[taken].tolist(), int(found.macs[taken].sum()))
+        return Reply(content, found.exits[rows].tolist(), int(found.macs[rows].sum()))
 
     def _fields(self, found: Predictions, row: int) -> dict[str, Any]:
         label = int(found.labels[row])

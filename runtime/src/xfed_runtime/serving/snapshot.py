@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
 import tempfile
@@ -11,9 +9,8 @@ import weakref
 from pathlib import Path
 
 from xfed_runtime import Bundle, BundleError
+from xfed_runtime.manifest import MANIFEST
 from xfed_runtime.serving import ServingError
-
-MANIFEST = "bundle.json"
 
 
 class Snapshot:
@@ -22,19 +19,18 @@ class Snapshot:
     `unchanged` tells whether its files are still those that were checked. The copy goes with this object.
     """
 
-    def __init__(self, path: Path) -> None:
-        Bundle.open(path)  # no file that it names is outside of it
+    def __init__(self, path: Path, digest: str | None = None) -> None:
+        names = (MANIFEST, *Bundle.open(path, digest).manifest.files)
         try:
-            names = (MANIFEST, *json.loads((path / MANIFEST).read_bytes())["files"])
             root = Path(tempfile.mkdtemp(prefix="xfed-serve-"))
             self._end = weakref.finalize(self, shutil.rmtree, root, ignore_errors=True)
             for name in names:
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path / name, root / name)
-            self.bundle = Bundle.open(root)
+            self.bundle = Bundle.open(root, digest)
             self._files = [root / name for name in names]
             self._state = self._look()
-            self.id = hashlib.sha256((root / MANIFEST).read_bytes()).hexdigest()[:16]
+            self.id = self.bundle.digest[:16]
         except OSError as error:
             raise ServingError(
                 f"bundle {str(path)!r} cannot be copied to where temporary files go (TMPDIR): {error}"
