@@ -82,20 +82,25 @@ NESTED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NESTED)
 def test_bodies_that_are_dear_to_parse_hold_nobody_up(bundle: Bundle, name: str) -> None:
+    statuses: set[int | str] = set()
     with serving(Service(bundle.root, Setup())) as caller:
 
         def attack() -> None:
-            assert caller.refused(NESTED[name])[0] in (400, 413)
+            try:
+                statuses.add(caller.refused(NESTED[name])[0])
+            except OSError as error:
+                statuses.add(repr(error))
 
         with at_once(attack, 4) as attacks:
             slowest = 0.0
-            while min(attacks) < 3:
+            while sum(attacks) < 12:
                 for path, body in (("/health", None), ("/ready", None), ("/predict", QUESTION)):
                     began = time.monotonic()
                     status, text, _ = caller.call("POST" if body else "GET", path, body)
                     slowest = max(slowest, time.monotonic() - began)
                     assert status == 200, text
     assert slowest < PATIENCE
+    assert statuses <= {400, 413}
 
 
 def test_slow_bodies_take_no_place_from_others(bundle: Bundle) -> None:

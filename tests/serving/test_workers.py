@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,6 +53,12 @@ def body(pixels: Any, client: int = 0, policy: Policy | None = None, **more: Any
     return json.dumps({"client": client, "inputs": pixels.tolist(), **wish, **more}).encode()
 
 
+def reply(future: Future[Reply | RequestError]) -> Reply:
+    found = future.result(30)
+    assert isinstance(found, Reply)
+    return found
+
+
 def test_those_who_wait_are_computed_together_and_get_their_own_answers(
     bundle: Bundle, pixels: Any, halving: dict[int, Policy]
 ) -> None:
@@ -69,13 +77,14 @@ def test_those_who_wait_are_computed_together_and_get_their_own_answers(
         ]
         waiting = [threads.submit(Task(service, each, Access())) for each in bodies]
         service.go.set()
-        assert first.result(30).exits
-        with pytest.raises(RequestError, match="not JSON"):
-            waiting[4].result(30)
+        assert reply(first).exits
+        refusal = waiting[4].result(30)
+        assert isinstance(refusal, RequestError)
+        assert "not JSON" in str(refusal)
         for future, given in zip(waiting, bodies, strict=True):
             if given == b"{":
                 continue
-            request, answer = json.loads(given), json.loads(future.result(30).content)
+            request, answer = json.loads(given), json.loads(reply(future).content)
             wanted = bundle.runtime(request["client"]).predict(
                 np.array(request["inputs"]), Policy.from_json(request["policy"])
             )
@@ -83,7 +92,7 @@ def test_those_who_wait_are_computed_together_and_get_their_own_answers(
             got = [each["probabilities"] for each in answer["answers"]]
             np.testing.assert_allclose(got, wanted.probabilities, rtol=0, atol=1e-6)
             assert answer["client"] == request["client"]
-            assert future.result().macs == wanted.macs.sum()
+            assert reply(future).macs == wanted.macs.sum()
         assert service.batches == [[1], [3, 5], [7, 2], [1], [3]]
         assert threads.batches == 5
 
@@ -95,7 +104,7 @@ def test_deadlines_go_alone(bundle: Bundle, pixels: Any) -> None:
         tasks = [Task(service, body(pixels[:1], deadline_ms=5e4), Access()) for _ in range(3)]
         waiting = [threads.submit(task) for task in tasks]
         service.go.set()
-        assert [future.result(30).exits for future in waiting] == [[0]] * 3
+        assert [reply(future).exits for future in waiting] == [[0]] * 3
     assert service.batches == [[1], [1], [1]]
 
 
@@ -135,3 +144,18 @@ def test_a_failure_ends_no_thread(bundle: Bundle, pixels: Any) -> None:
         for _ in range(2):
             with pytest.raises(RuntimeError, match="broken"):
                 threads.submit(Task(broken, body(pixels[:1]), Access())).result(30)
+
+
+def test_a_refused_body_is_not_kept(bundle: Bundle) -> None:
+    """No cycle holds it until the garbage collector comes by: that goes by the number of things, not by their size."""
+    service = Service(bundle.root, Setup())
+    gc.disable()
+    try:
+        with workers(1) as threads:
+            task = Task(service, b"[" * 100_000, Access())
+            assert isinstance(threads.submit(task).result(30), RequestError)
+            gone = weakref.ref(task)
+            del task
+        assert gone() is None
+    finally:
+        gc.enable()

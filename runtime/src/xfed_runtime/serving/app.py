@@ -46,15 +46,17 @@ def build_app(generations: Generations, doors: Doors) -> Guard:
     metrics = Metrics()
     changes = Changes(generations, doors, metrics)
 
-    async def predict(body: bytes, access: Access) -> bytes:
+    async def predict(body: bytes, access: Access) -> bytes | RequestError:
         began = time.perf_counter()
         if metrics.in_progress >= setup.limits.requests:
-            raise RequestError(503, f"the server is busy with {setup.limits.requests} requests; try again")
+            return RequestError(503, f"the server is busy with {setup.limits.requests} requests; try again")
         metrics.in_progress += 1
         try:
             reply = await asyncio.wrap_future(workers.submit(Task(generations.current, body, access)))
         finally:
             metrics.in_progress -= 1
+        if isinstance(reply, RequestError):
+            return reply
         metrics.answered(reply.exits, reply.macs, time.perf_counter() - began)
         return reply.content
 

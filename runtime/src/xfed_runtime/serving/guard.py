@@ -19,9 +19,10 @@ from xfed_runtime.serving.tokens import Access, Tokens
 
 log = logging.getLogger("uvicorn.error")
 
-Predict = Callable[[bytes, Access], Awaitable[bytes]]
-"""From a request's body, and what its sender may do, to the answer's."""
+Predict = Callable[[bytes, Access], Awaitable[bytes | RequestError]]
+"""From a request's body, and what its sender may do, to the answer's, or to why there is none."""
 
+JSON = "application/json"
 PREDICT = "/predict"
 PROBES = ("/health", "/ready")
 """For whoever watches the process: by any name, without a token."""
@@ -90,7 +91,8 @@ class Guard:
             access = self._doors.check(path, headers)
             if (scope["method"], path) == ("POST", PREDICT):
                 content = await self._predict(await self._body(headers, receive), access)
-                await Response(content, media_type="application/json")(scope, receive, noting)
+                answer = refused(content) if isinstance(content, RequestError) else Response(content, media_type=JSON)
+                await answer(scope, receive, noting)
             else:
                 scope["state"]["access"] = access
                 await self._app(scope, receive, noting)
@@ -106,8 +108,8 @@ class Guard:
     async def _body(self, headers: Headers, receive: Receive) -> bytes:
         """Take in the body; it has so long to come, and no body may take the memory of all."""
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
-            raise RequestError(415, f"content-type is {kind!r}; allowed: application/json")
+        if kind != JSON:
+            raise RequestError(415, f"content-type is {kind!r}; allowed: {JSON}")
         if int(headers.get("content-length", "0")) > self._limits.body:
             raise RequestError(413, f"the body is larger than {self._limits.body:,} bytes")
         body, counted, late = bytearray(), 0, False

@@ -23,7 +23,7 @@ class Task:
     service: Service
     body: bytes
     access: Access
-    reply: Future[Reply] = field(default_factory=Future)
+    reply: Future[Reply | RequestError] = field(default_factory=Future)
 
 
 class Workers:
@@ -43,8 +43,8 @@ class Workers:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, task: Task) -> Future[Reply]:
-        """Queue a request; give its reply to come, or a RequestError."""
+    def submit(self, task: Task) -> Future[Reply | RequestError]:
+        """Queue a request; give its reply to come, or why there is none."""
         self._queue.put(task)
         return task.reply
 
@@ -90,6 +90,8 @@ def _batches(tasks: Sequence[Task]) -> Iterator[list[Asked]]:
     for task in tasks:
         try:
             question = task.service.read(task.body, task.access)
+        except RequestError as refusal:  # without its frames, which hold the body and are held by the task
+            task.reply.set_result(refusal.with_traceback(None))
         except Exception as error:
             task.reply.set_exception(error)
         else:
@@ -114,7 +116,4 @@ def _answer(batch: Sequence[Asked]) -> None:
             task.reply.set_exception(error)
         return
     for (_, task), reply in zip(batch, replies, strict=True):
-        if isinstance(reply, RequestError):
-            task.reply.set_exception(reply)
-        else:
-            task.reply.set_result(reply)
+        task.reply.set_result(reply)
