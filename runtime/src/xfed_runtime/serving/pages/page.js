@@ -177,9 +177,10 @@ function row(exit, answer) {
     line.insertCell().textContent = text;
   }
   if (line.className) {
-    const tag = line.cells[1].appendChild(document.createElement("span"));
+    const tag = document.createElement("span");
     tag.className = line.className === "taken" ? "tag" : "quiet";
-    tag.textContent = line.className === "taken" ? "answers" : " not needed";
+    tag.textContent = line.className === "taken" ? "answers" : "not needed";
+    line.cells[1].append(" ", tag);
   }
   const bar = line.cells[2].appendChild(document.createElement("div"));
   bar.className = "bar";
