@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -92,7 +93,7 @@ def test_budget_takes_the_most_accurate_policy_that_fits(budget: float | str, th
 def test_wishes_that_cannot_be_met() -> None:
     with pytest.raises(InputsError, match=r"no policy of the bundle keeps to 3 MACs.*need 12 \(40.0%\)"):
         runtime(LADDER).choose(budget="10%")
-    with pytest.raises(InputsError, match="no policy with a known cost"):
+    with pytest.raises(InputsError, match="no policy of own answers with a known cost"):
         runtime().choose(budget="60%")
     for nonsense in ("much", -1, 0, float("nan"), True):
         with pytest.raises(InputsError, match="allowed: mean MACs"):
@@ -109,6 +110,20 @@ def test_a_budget_buys_the_dearest_exit_where_no_accuracy_is_known() -> None:
     exits = {f"exit-{n}": Expectation(Policy("fixed", exit=n), macs, None) for n, macs in ((1, 10.0), (2, 30.0))}
     for budget, exit_number in (("34%", 1), (29.9, 1), ("100%", 2)):
         assert runtime(exits).choose(budget=budget).exit == exit_number
+
+
+def test_running_answers_have_a_ladder_of_their_own() -> None:
+    running = {
+        f"{name}-running": Expectation(replace(each.policy, answer="running"), each.macs, (each.accuracy or 0) + 0.1)
+        for name, each in LADDER.items()
+        if name != "middle"
+    }
+    ready = runtime(LADDER | running)
+    assert ready.choose(budget="60%") == LADDER["middle"].policy
+    assert ready.choose(budget="60%", answer="own") == LADDER["middle"].policy
+    assert ready.choose(budget="60%", answer="running") == running["worse-running"].policy
+    assert ready.choose("cheap", answer="running") == replace(LADDER["cheap"].policy, answer="running")
+    assert ready.choose(answer="running").answer == "running"
 
 
 def test_a_deadline_may_be_kept_for_more_answers_than_half() -> None:

@@ -22,8 +22,6 @@ def test_a_budget_holds_for_the_policy_that_is_written(signal: Signal, search: S
     found = outcome(policy, trace, COSTS)
     assert found.cost <= 300.0
     assert policy.kind == signal
-    if search == "shared":
-        assert found.cost > 300.0 - (COSTS[-1] - COSTS[0]) / 600, "within one sample's worth"
     if search == "pareto":
         others = [calibrate(trace, COSTS, CostLimit(300.0), Rule(signal), each) for each in ("shared", "geometric")]
         assert found.accuracy >= max(outcome(each, trace, COSTS).accuracy for each in others)
@@ -44,7 +42,8 @@ def test_the_ends_of_a_budget() -> None:
     trace = drawn(50, 4, seed=3)
     for search in SEARCHES:
         assert set(simulate(calibrate(trace, COSTS, CostLimit(150.0), Rule(), search), trace.own)) == {0}
-    assert calibrate(trace, COSTS, CostLimit(600.0), Rule(), "shared").threshold == 1.0
+    unlimited = outcome(calibrate(trace, COSTS, CostLimit(600.0), Rule(), "shared"), trace, COSTS)
+    assert unlimited.accuracy >= unlimited.full_accuracy
     assert calibrate(trace, COSTS, CostLimit(150.0), Rule(), "shared").threshold == 0.0
     with pytest.raises(InputError, match=r"a budget of 149 MACs is below what leaving at exit 1 costs \(150\).*26\.8%"):
         calibrate(trace, COSTS, CostLimit(149.0), Rule(), "shared")

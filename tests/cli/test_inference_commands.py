@@ -14,6 +14,7 @@ import pytest
 from tests.conftest import tiny
 from tests.traces import from_models
 from xfed import open_run, run
+from xfed.calibration.risk import RiskLimit
 from xfed.cli import execute
 from xfed.evaluation.traces import ExitTrace, latest_trace, trace_path
 from xfed_runtime.policy import Policy, simulate
@@ -55,8 +56,15 @@ def test_a_budget_for_each_client(trained: Path, capsys: pytest.CaptureFixture[s
     trace = ExitTrace.read(trace_path(trained, "calibration", 2))
     for client, policy in enumerate(found.values()):
         own = trace.of_client(client)
-        cost = macs[simulate(policy, own.own)].mean()
-        assert 0.6 * macs[-1] - (macs[-1] - macs[0]) / len(own) < cost <= 0.6 * macs[-1]
+        taken = simulate(policy, own.own)
+        assert macs[taken].mean() <= 0.6 * macs[-1]
+        right = own.own.prediction == own.labels[:, None]
+        cheaper = [
+            right[np.arange(len(own)), other].mean()
+            for other in (simulate(Policy("confidence", threshold=t / 200), own.own) for t in range(201))
+            if macs[other].mean() <= 0.6 * macs[-1]
+        ]
+        assert right[np.arange(len(own)), taken].mean() >= max(cheaper)
 
 
 def test_every_way_to_choose(trained: Path, tmp_path: Path) -> None:
@@ -72,6 +80,7 @@ def test_every_way_to_choose(trained: Path, tmp_path: Path) -> None:
             ["--max-drop", "1%", "--shared", "--signal", "margin"],
             ["--max-drop", "1%", "--shared", "--device", str(device)],
             ["--risk", "0.3", "--delta", "0.2", "--shared"],
+            ["--deadline", "2.4ms", "--quantile", "0.5", "--device", str(device)],
         ]
     ):
         out = tmp_path / str(number)
@@ -79,6 +88,37 @@ def test_every_way_to_choose(trained: Path, tmp_path: Path) -> None:
         assert list(policies(out)) == ["shared.json"]
     assert policies(tmp_path / "1")["shared.json"].answer == "running"
     assert policies(tmp_path / "2")["shared.json"].kind == "entropy"
+    anytime = policies(tmp_path / "6")["shared.json"]
+    assert (anytime.kind, anytime.deadline_ms, anytime.quantile) == ("anytime", 2.4, 0.5)
+    with (tmp_path / "6" / "calibration.csv").open(newline="") as stream:
+        assert {row["reported_exit_2"] for row in csv.DictReader(stream)} == {"1.0"}
+
+
+def test_deadlines_that_cannot_be_kept(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    device = tmp_path / "device.json"
+    times = {"exits_ms": [1.0, 2.0, 3.0], "exits_cpu_ms": [1.0, 2.0, 3.0], "exits_p95_ms": [4.0, 5.0, 6.0]}
+    device.write_text(json.dumps({"device": "board", "runtime": "none", "threads": 1, "repetitions": 1, **times}))
+    for options, sentence in (
+        ("--deadline 3ms", "--deadline needs --device"),
+        (f"--deadline 3ms --device {device}", "a deadline of 3 ms is not kept by exit 1 alone, which 95% of inputs"),
+        (f"--deadline 9ms --quantile 0.99 --device {device}", "no latencies for the quantile 0.99"),
+        (f"--deadline soon --device {device}", "--deadline is 'soon'; allowed: milliseconds such as 5ms"),
+    ):
+        assert execute(["calibrate", str(trained), *options.split()]) == 2
+        assert sentence in told(capsys)
+
+
+def test_a_risk_says_who_has_no_guarantee(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = [len(each) for each in ExitTrace.read(trace_path(trained, "calibration", 2)).by_client().values()]
+    limit = RiskLimit(0.03, 0.1)
+    small = [size for size in sizes if size < limit.samples]
+    assert small, sizes
+    assert execute(["calibrate", str(trained), "--risk", "0.03"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    if sum(small) < limit.samples:
+        assert f"nothing for {len(small)}" in shown
+    else:
+        assert f"for {len(small)} clients together" in shown
 
 
 def test_without_the_test_trace_the_same_policies(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,7 +137,7 @@ def test_without_the_test_trace_the_same_policies(trained: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ("", "needs exactly one of --budget, --latency, --max-drop or --risk"),
+        ("", "needs exactly one of --budget, --latency, --deadline, --max-drop or --risk"),
         ("--budget 60% --risk 0.1", "needs exactly one of"),
         ("--budget 1%", "below what leaving at exit 1 costs"),
         ("--budget much", "--budget is 'much'; allowed: a share such as 60%, or MACs such as 3.5e8"),

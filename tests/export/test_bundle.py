@@ -22,6 +22,7 @@ from xfed import Run
 from xfed.data.dataset import Dataset, datasets
 from xfed.data.raw.source import PublishedSource
 from xfed.errors import InputError
+from xfed.evaluation.traces import ExitTrace, trace_path
 from xfed.export import bundle as export
 from xfed.export.bundle import OwnTensors
 from xfed.export.card import card_of, markdown
@@ -209,6 +210,9 @@ def test_the_model_card(train: Callable[..., Run], tmp_path: Path) -> None:
         assert f"{last.exits[index]:.2%} ± {100 * last.exit_stds[index]:.2f}" in text
     for word in ("digits", "xfed", "Must not be used for", "20%", "rounds: 2", card.fingerprint):
         assert word in text
+    trace = ExitTrace.read(trace_path(run.path, "test", 2))
+    right = [(each.running.prediction[:, 2] == each.labels).mean() for each in trace.by_client().values()]
+    assert f"| {np.mean(right):.2%} |" in text
     assert str(tmp_path) not in text + json.dumps(card.to_json())
 
 

@@ -1,29 +1,72 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
 
+import numpy as np
 import pytest
 
 from xfed import Run
-from xfed.export.policies import USUAL, policies_of
+from xfed.calibration.outcomes import outcome
+from xfed.calibration.reading import read_traces
+from xfed.evaluation.traces import ExitTrace
+from xfed.export import policies
+from xfed.export.policies import USUAL, Named, policies_of
+from xfed_runtime.answers import ANSWERS, Answer
+from xfed_runtime.inputs import ImageInputs
 from xfed_runtime.policy import Policy
+from xfed_runtime.runtime import Expectation, Runtime
+from xfed_runtime.sessions import Engine
 
 
-def test_a_ladder_of_budgets_for_each_client(train: Callable[..., Run]) -> None:
+def served(named: Named, macs: list[int], budget: float, answer: Answer = "own") -> Expectation:
+    """What a device with these policies takes for a budget."""
+    policies = {
+        name: Expectation(Policy.from_json(each["policy"]), each["macs"], each["accuracy"])
+        for name, each in named.items()
+    }
+    inputs = ImageInputs((1, 1, 1), 255.0, 0.5, 0.5)
+    runtime = Runtime(0, "onnx-stages", cast(Engine, None), inputs, ("a",), tuple(macs), policies)
+    chosen = runtime.choose(budget=budget, answer=answer)
+    return next(each for each in policies.values() if each.policy == chosen)
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_any_budget_is_served_and_more_is_never_expected_to_be_worse(train: Callable[..., Run], answer: Answer) -> None:
     run = train(calibration=0.3)
-    full = run.environment()["network"]["exit_macs"][-1]
-    everyone, own = policies_of(run, [1, 4])
-    assert everyone == {"default": {"policy": USUAL.to_json(), "macs": None, "accuracy": None}}
-    assert list(own) == [1, 4]
-    for named in own.values():
-        budgets = {name: each for name, each in named.items() if name != "default"}
-        assert "budget-90%" in budgets
-        for name, each in budgets.items():
-            assert each["macs"] <= int(name.removeprefix("budget-").removesuffix("%")) / 100 * full
-            assert 0 <= each["accuracy"] <= 1
+    macs = run.environment()["network"]["exit_macs"]
+    trace = read_traces(run).calibration
+    everyone, own = policies_of(run, range(6))
+    exits = ["exit-1", "exit-2", "exit-3"]
+    assert list(everyone) == ["default", *exits, *(f"{name}-running" for name in exits)]
+    assert len({str(named["budget-90%"]) for named in own.values()}) > 1
+    for client, named in own.items():
+        mine = trace.of_client(client)
+        found = [served(named, macs, budget, answer) for budget in np.linspace(macs[0], macs[-1], 40)]
+        accuracies = [each.accuracy for each in found]
+        assert all(np.diff(accuracies) >= 0), accuracies  # type: ignore[arg-type]
+        full = (mine.signals(answer).prediction[:, -1] == mine.labels).mean()
+        assert accuracies[-1] >= full
+        for each in found:
+            assert each.accuracy == pytest.approx(outcome(each.policy, mine, macs).accuracy)
+            assert each.macs == pytest.approx(outcome(each.policy, mine, macs).cost)
+        assert named["exit-1"]["macs"] == macs[0]
         assert named["default"]["policy"] == USUAL.to_json()
-        assert named["default"]["macs"] <= full
-    assert own[1]["budget-90%"] != own[4]["budget-90%"]
+
+
+def test_a_client_without_calibration_samples_expects_what_all_do(
+    train: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = train(calibration=0.3)
+    traces = read_traces(run)
+    rest = ExitTrace.concatenate([traces.calibration.of_client(client) for client in (0, 2, 3)])
+    monkeypatch.setattr(policies, "read_traces", lambda _: replace(traces, calibration=rest))
+    _, own = policies_of(run, [1])
+    full = run.environment()["network"]["exit_macs"]
+    each = [outcome(Policy("fixed", exit=3), rest.of_client(client), full).accuracy for client in (0, 2, 3)]
+    assert own[1]["exit-3"]["accuracy"] == pytest.approx(np.mean(each))
+    assert own[1]["exit-3"]["macs"] == full[-1]
 
 
 def test_calibrated_policies_are_the_default(train: Callable[..., Run]) -> None:
@@ -40,5 +83,13 @@ def test_calibrated_policies_are_the_default(train: Callable[..., Run]) -> None:
 
 @pytest.mark.parametrize("changes", [{"calibration": 0}, {"exits": "last", "calibration": 0.3}])
 def test_nothing_to_calibrate_with(train: Callable[..., Run], changes: dict[str, object]) -> None:
-    _, own = policies_of(train(method="fedper", **changes), [0])
-    assert own == {0: {"default": {"policy": USUAL.to_json(), "macs": None, "accuracy": None}}}
+    run = train(method="fedper", **changes)
+    everyone, own = policies_of(run, [0])
+    unknown = {"policy": USUAL.to_json(), "macs": None, "accuracy": None}
+    assert own == {0: {"default": unknown}}
+    for number, macs in enumerate(run.environment()["network"]["exit_macs"], 1):
+        assert everyone[f"exit-{number}"] == {
+            "policy": Policy("fixed", exit=number).to_json(),
+            "macs": macs,
+            "accuracy": None,
+        }

@@ -66,6 +66,9 @@ class Signals:
     margin: Floats
     entropy: Floats
 
+    def __len__(self) -> int:
+        return len(self.prediction)
+
     def __getitem__(self, key: Any) -> Signals:
         """Cut all arrays alike, for instance `[:, j]` for exit j."""
         return Signals(self.prediction[key], self.confidence[key], self.margin[key], self.entropy[key])
@@ -76,6 +79,9 @@ class SignalsOf:
 
     def __init__(self, probabilities: Floats) -> None:
         self._probabilities = probabilities
+
+    def __len__(self) -> int:
+        return len(self._probabilities)
 
     @cached_property
     def prediction(self) -> NDArray[np.int64]:

@@ -185,7 +185,7 @@ class Decider:
 
         `elapsed_ms` is the time since the batch began, for `anytime`; without it, what the table says.
         """
-        n = len(signals.prediction)
+        n = len(signals)
         if exit_index == self.exits - 1:
             return np.ones(n, dtype=np.bool_)
         left: NDArray[np.bool_]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xfed_runtime.answers import Answer
 from xfed_runtime.device import Device, DeviceError, Latencies
 from xfed_runtime.inputs import Inputs, InputsError
 from xfed_runtime.manifest import BundleError
@@ -72,14 +73,16 @@ class Runtime:
         budget: float | str | None = None,
         deadline_ms: float | None = None,
         quantile: float | None = None,
+        answer: Answer | None = None,
     ) -> Predictions:
         """Answer a batch of raw inputs: images (numbers, n × C × H × W) or a list of texts.
 
         Give one of: a policy or the name of one in the bundle; a budget of mean MACs, such as 3.5e8 or "60%" of the
         full network's; a deadline for each sample, which such a share of answers (`quantile`) shall keep, half of them
-        unless given. With none of them, the policy named `default` decides.
+        unless given. With none of them, the policy named `default` decides. `answer` says what exits answer, their own
+        softmax or the running mean; as the policy, or the default one, says unless given.
         """
-        chosen = self.choose(policy, budget, deadline_ms, quantile)
+        chosen = self.choose(policy, budget, deadline_ms, quantile, answer)
         count = len(inputs) if hasattr(inputs, "__len__") else 1
         together = 1 if chosen.kind == "anytime" else self.engine.together or LARGEST_BATCH
         latencies = self._latencies(chosen)
@@ -100,9 +103,12 @@ class Runtime:
             raise InputsError(str(error)) from None
 
     def _predictions(self, answers: Sequence[Answers]) -> Predictions:
-        nothing = np.empty((0, len(self.classes)), dtype=np.float32)
-        empty = Answers(nothing, nothing, np.empty(0, dtype=np.int64), np.empty(0))
-        a = Answers(*(np.concatenate([getattr(each, f.name) for each in (empty, *answers)]) for f in fields(Answers)))
+        if len(answers) == 1:
+            (a,) = answers
+        else:
+            nothing = np.empty((0, len(self.classes)), dtype=np.float32)
+            parts = (Answers(nothing, nothing, np.empty(0, dtype=np.int64), np.empty(0)), *answers)
+            a = Answers(*(np.concatenate([getattr(each, f.name) for each in parts]) for f in fields(Answers)))
         if not np.isfinite(a.probabilities).all():
             raise BundleError(f"the network of client {self.client} answers with numbers that are not finite")
         macs = np.array(self.macs, dtype=np.int64)[a.exits]
@@ -114,40 +120,42 @@ class Runtime:
         budget: float | str | None = None,
         deadline_ms: float | None = None,
         quantile: float | None = None,
+        answer: Answer | None = None,
     ) -> Policy:
         """Find the policy that a wish comes down to."""
+        usual = self.policies["default"].policy.answer
         if sum(wish is not None for wish in (policy, budget, deadline_ms)) > 1:
             raise InputsError("give one of policy, budget and deadline_ms, not several")
         if budget is not None:
-            return self._within(budget)
+            return self._within(budget, answer or usual)
         if deadline_ms is not None:
             if self.device is None:
                 raise InputsError(
                     "a deadline needs this device's latencies; measure it with 'xfed device-bench' or "
                     "xfed_runtime.measure, and give the table as device"
                 )
-            answer = self.policies["default"].policy.answer
-            return Policy("anytime", deadline_ms=deadline_ms, quantile=quantile, answer=answer)
+            return Policy("anytime", deadline_ms=deadline_ms, quantile=quantile, answer=answer or usual)
         if quantile is not None:
             raise InputsError("quantile goes with deadline_ms")
-        if isinstance(policy, Policy):
-            return policy
-        name = "default" if policy is None else policy
-        if name not in self.policies:
-            raise InputsError(f"the bundle has no policy {name!r}; it has: {', '.join(self.policies)}")
-        return self.policies[name].policy
+        if not isinstance(policy, Policy):
+            name = "default" if policy is None else policy
+            if name not in self.policies:
+                raise InputsError(f"the bundle has no policy {name!r}; it has: {', '.join(self.policies)}")
+            policy = self.policies[name].policy
+        return policy if answer is None else replace(policy, answer=answer)
 
-    def _within(self, budget: float | str) -> Policy:
+    def _within(self, budget: float | str, answer: Answer) -> Policy:
         """Take the most accurate policy whose expected cost is within the budget, of equal ones the cheapest.
 
         Where accuracies are unknown, the dearest: a later exit is the better guess.
         """
         most = self._macs_of(budget)
-        known = {name: p for name, p in self.policies.items() if p.macs is not None}
+        kind = {name: p for name, p in self.policies.items() if p.policy.answer == answer}
+        known = {name: p for name, p in kind.items() if p.macs is not None}
         if not known:
             raise InputsError(
-                "the bundle has no policy with a known cost; calibration samples at training (--calibration 0.2) "
-                "give it some, or name a policy"
+                f"the bundle has no policy of {answer} answers with a known cost; calibration samples at training "
+                "(--calibration 0.2) give it some, or name a policy"
             )
         fitting = {name: p for name, p in known.items() if p.macs is not None and p.macs <= most * (1 + SLACK)}
         if not fitting:

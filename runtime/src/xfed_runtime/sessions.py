@@ -74,6 +74,7 @@ class Stages:
     sessions: tuple[onnxruntime.InferenceSession, ...]
     states: tuple[tuple[str, ...], ...]
     own: tuple[tuple[str, ...], ...]
+    outputs: tuple[list[str], ...]
 
     @classmethod
     def load(cls, graphs: Sequence[Path], settings: SessionSettings, classes: int) -> Stages:
@@ -91,7 +92,8 @@ class Stages:
             entering = tuple(value.name for value in leaving)
         if entering:
             raise BundleError(f"graph {graphs[-1].name!r} is the last, but gives a state for another")
-        return cls(sessions, tuple(states), tuple(own))
+        outputs = tuple([value.name for value in session.get_outputs()] for session in sessions)
+        return cls(sessions, tuple(states), tuple(own), outputs)
 
 
 class StageEngine:
@@ -108,8 +110,10 @@ class StageEngine:
 
     def step(self, exit_index: int, state: list[Array]) -> tuple[list[Array], Array]:
         """Run one graph: from the state before it to the next one and its exit's logits."""
-        feed = dict(zip(self.stages.states[exit_index], state, strict=True))
-        *after, logits = self.stages.sessions[exit_index].run(None, feed | self._own[exit_index])
+        stages = self.stages
+        feed = dict(zip(stages.states[exit_index], state, strict=True))
+        feed.update(self._own[exit_index])
+        *after, logits = stages.sessions[exit_index].run(stages.outputs[exit_index], feed)
         return after, logits
 
     def run(self, inputs: Array, policy: Policy, latencies: Latencies | None, started: float) -> Answers:

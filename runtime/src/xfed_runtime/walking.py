@@ -51,16 +51,19 @@ def walk(
         probabilities = answering.add(logits)
         elapsed = 1000 * (time.perf_counter() - started)
         leaves = decider.leaves(exit_index, signals(probabilities), elapsed)
-        left = where[leaves]
-        taken = np.full(len(left), exit_index), np.full(len(left), elapsed)
-        pieces.append((left, logits[leaves], probabilities[leaves], *taken))
-        if leaves.all():
+        leaving = np.count_nonzero(leaves)
+        if leaving == len(where):
+            pieces.append((where, logits, probabilities, np.full(leaving, exit_index), np.full(leaving, elapsed)))
             break
-        if leaves.any():
+        if leaving:
+            taken = np.full(leaving, exit_index), np.full(leaving, elapsed)
+            pieces.append((where[leaves], logits[leaves], probabilities[leaves], *taken))
             stay = np.flatnonzero(~leaves)
             where, state = where[stay], rows(state, stay)
             decider.keep(stay)
             answering.keep(stay)
+    if len(pieces) == 1:  # all left together: they are in order
+        return Answers(*pieces[0][1:])
     order, *columns = (np.concatenate(column) for column in zip(*pieces, strict=True))
     back = np.argsort(order)
     return Answers(*(column[back] for column in columns))

@@ -8,15 +8,26 @@ from typing import Literal
 
 import numpy as np
 
-from xfed.calibration.thresholds import AccuracyFloor, Budget, Evidence, Numbers, Target, geometric, pareto, shared
+from xfed.calibration.thresholds import (
+    AccuracyFloor,
+    Budget,
+    Choices,
+    Evidence,
+    Numbers,
+    Target,
+    geometric,
+    pareto,
+    shared,
+)
 from xfed.errors import InputError
 from xfed.evaluation.traces import ExitTrace
 from xfed_runtime.answers import Answer
+from xfed_runtime.device import Latencies
 from xfed_runtime.policy import Policy, Signal
 
 Search = Literal["shared", "geometric", "pareto"]
 
-SEARCHES: dict[Search, Callable[[Evidence, Target], Numbers | None]] = {
+SEARCHES: dict[Search, Callable[[Evidence], Choices]] = {
     "shared": shared,
     "geometric": geometric,
     "pareto": pareto,
@@ -99,10 +110,35 @@ class MaxDrop:
 Wish = CostLimit | MaxDrop
 
 
+@dataclass(frozen=True)
+class Deadline:
+    """An answer within so many milliseconds, for such a share of inputs, by a device's latencies.
+
+    Needs no thresholds: samples go on as long as the next exit is expected in time.
+    """
+
+    ms: float
+    quantile: float
+    latencies: Latencies
+
+    def policy(self, answer: Answer) -> Policy:
+        """Make the policy; a deadline that not even exit 1 keeps is refused."""
+        if self.latencies.slow[0] > self.ms:
+            raise InputError(
+                f"a deadline of {self.ms:g} ms is not kept by exit 1 alone, which {self.quantile:.0%} of inputs pass "
+                f"within {self.latencies.slow[0]:.3g} ms"
+            )
+        return Policy("anytime", deadline_ms=self.ms, quantile=self.quantile, answer=answer, note=str(self))
+
+    def __str__(self) -> str:
+        return f"an answer within {self.ms:g} ms for {self.quantile:.0%} of inputs"
+
+
 def calibrate(trace: ExitTrace, costs: Sequence[float], wish: Wish, rule: Rule, search: Search) -> Policy:
     """Choose the thresholds of a policy on a calibration trace, of one client or of several together."""
     evidence = rule.evidence(trace, costs)
-    thresholds = SEARCHES[search](evidence, wish.target(evidence))
+    target = wish.target(evidence)
+    thresholds = SEARCHES[search](evidence).best(target)
     if thresholds is None:
         raise InputError(f"no threshold on {rule.signal} gives {wish} on the {len(trace)} calibration samples")
     clients = trace.clients

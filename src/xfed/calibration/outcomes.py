@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from xfed.evaluation.traces import ExitTrace
+from xfed_runtime.device import Latencies
 from xfed_runtime.policy import Policy, simulate
 
 
@@ -23,10 +24,10 @@ class Outcome:
     shares: tuple[float, ...]
 
 
-def outcome(policy: Policy, trace: ExitTrace, costs: Sequence[float]) -> Outcome:
-    """Simulate a policy on a trace; the full model is the last exit's answer."""
+def outcome(policy: Policy, trace: ExitTrace, costs: Sequence[float], latencies: Latencies | None = None) -> Outcome:
+    """Simulate a policy on a trace; the full model is the last exit's answer. `latencies` are for deadlines."""
     signals = trace.signals(policy.answer)
-    taken = simulate(policy, signals)
+    taken = simulate(policy, signals, latencies)
     answers = signals.prediction[np.arange(len(trace)), taken]
     full = signals.prediction[:, -1]
     return Outcome(

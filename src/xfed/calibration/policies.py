@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from xfed.calibration.calibrate import CostLimit, MaxDrop, Rule, Search, calibrate
+from xfed.calibration.calibrate import Deadline, Rule, Search, Wish, calibrate
 from xfed.calibration.outcomes import Outcome, outcome
 from xfed.calibration.reading import Traces
 from xfed.calibration.risk import Certified, RiskLimit, certify, certify_shared
 from xfed.evaluation.traces import ExitTrace
 from xfed.files import write_json, write_text
+from xfed_runtime.device import Latencies
 from xfed_runtime.policy import Policy
 
 SHARED = "shared.json"
@@ -29,12 +30,17 @@ class ClientPolicy:
     expected: Outcome | None
     reported: Outcome | None
 
+    @property
+    def weight(self) -> int:
+        """Number of calibration samples: what a pooled guarantee weighs the client by."""
+        return 0 if self.expected is None else self.expected.samples
+
 
 @dataclass(frozen=True)
 class Calibration:
     """What was wished for, and the policies that meet it."""
 
-    wish: CostLimit | MaxDrop | RiskLimit
+    wish: Wish | RiskLimit | Deadline
     costs: tuple[float, ...]
     unit: str
     per_client: bool
@@ -75,14 +81,18 @@ def choose(
     traces: Traces,
     costs: Sequence[float],
     unit: str,
-    wish: CostLimit | MaxDrop | RiskLimit,
+    wish: Wish | RiskLimit | Deadline,
     rule: Rule,
     search: Search,
     per_client: bool,
 ) -> Calibration:
     """Choose policies on the calibration trace, and only then look at the test trace."""
     chosen: dict[int, tuple[Policy, str]]
-    if isinstance(wish, RiskLimit):
+    latencies = None
+    if isinstance(wish, Deadline):
+        chosen = dict.fromkeys(traces.clients, (wish.policy(rule.answer), "the device"))
+        per_client, latencies = False, wish.latencies
+    elif isinstance(wish, RiskLimit):
         certified = _certified(traces, wish, rule, per_client)
         chosen = {client: (each.policy, each.guarantee) for client, each in certified.items()}
     else:
@@ -94,8 +104,8 @@ def choose(
             client,
             policy,
             basis,
-            _outcome(policy, calibration.get(client), costs),
-            _outcome(policy, test.get(client), costs),
+            _outcome(policy, calibration.get(client), costs, latencies),
+            _outcome(policy, test.get(client), costs, latencies),
         )
         for client, (policy, basis) in chosen.items()
     )
@@ -105,11 +115,13 @@ def choose(
 def _certified(traces: Traces, limit: RiskLimit, rule: Rule, per_client: bool) -> dict[int, Certified]:
     if per_client:
         return certify(traces.calibration, traces.clients, limit, rule)
-    return dict.fromkeys(traces.clients, certify_shared(traces.calibration, limit, rule))
+    shared = certify_shared(traces.calibration, limit, rule)
+    contributed = set(traces.calibration.clients)
+    return {c: shared if c in contributed else replace(shared, guarantee="none") for c in traces.clients}
 
 
 def _calibrated(
-    traces: Traces, costs: Sequence[float], wish: CostLimit | MaxDrop, rule: Rule, search: Search, per_client: bool
+    traces: Traces, costs: Sequence[float], wish: Wish, rule: Rule, search: Search, per_client: bool
 ) -> dict[int, tuple[Policy, str]]:
     """Calibrate; a client without calibration samples gets the policy of all together, and its note says so."""
     own = traces.calibration.by_client() if per_client else {}
@@ -125,5 +137,7 @@ def _calibrated(
     return chosen
 
 
-def _outcome(policy: Policy, trace: ExitTrace | None, costs: Sequence[float]) -> Outcome | None:
-    return None if trace is None else outcome(policy, trace, costs)
+def _outcome(
+    policy: Policy, trace: ExitTrace | None, costs: Sequence[float], latencies: Latencies | None
+) -> Outcome | None:
+    return None if trace is None else outcome(policy, trace, costs, latencies)

@@ -4,6 +4,11 @@ Thresholds are tested from the safest down, each against the hypothesis that its
 tail P(Bin(n, r) ≤ losses) ≤ δ. Testing ends at the first that cannot be rejected, and the last rejected one is
 taken: then P(risk > r) ≤ δ over the draw of the calibration samples. The order is fixed in advance, and as losses
 change only at observed values, testing between all of them tests every threshold there is.
+
+Clients too small to certify anything share a policy, certified on their samples together. What that guarantees is
+their mean loss, weighted by their numbers of calibration samples, not each client's: a sum of losses of unequal
+clients falls below a limit less often than a binomial one with the same mean (Hoeffding, 1956). It holds because
+exactly those who contribute use it, and who they are is settled by numbers of samples, before any loss is looked at.
 """
 
 from __future__ import annotations
@@ -94,44 +99,63 @@ def losses(trace: ExitTrace, loss: Loss, rule: Rule) -> Numbers:
 
 
 def certify_shared(trace: ExitTrace, limit: RiskLimit, rule: Rule) -> Certified:
-    """Certify one policy on the samples of all clients together: a guarantee for the mixture, not for each client."""
+    """Certify one policy on the samples of some clients together: a guarantee for their mixture, not for each."""
     threshold = certified_threshold(trace, limit, rule)
     if threshold is None:
         raise InputError(
-            f"{limit} cannot be certified with {len(trace)} calibration samples of all clients together: "
-            f"{_why_not(trace, limit, rule)}"
+            f"{limit} cannot be certified with {len(trace)} calibration samples of {len(trace.clients)} clients "
+            f"together: {_why_not(trace, limit, rule)}"
         )
     whose = f"{len(trace)} samples of {len(trace.clients)} clients together"
-    return _certified(trace, threshold, rule, "pooled", f"{limit}, marginal, not per client: from {whose}")
+    return _certified(
+        trace, threshold, rule, "pooled", f"{limit}, for the mean over these samples, not per client: from {whose}"
+    )
 
 
 def certify(trace: ExitTrace, clients: Sequence[int], limit: RiskLimit, rule: Rule) -> dict[int, Certified]:
     """Certify a policy for each client.
 
-    A client with too few samples to certify anything gets the policy of all together, whose guarantee is marginal;
-    one whose samples certify nothing, though they could, keeps the full model.
+    Clients with too few samples to certify anything share a policy, certified on the samples of exactly these
+    clients. A client without samples, or whose samples certify nothing, keeps the full model without a guarantee;
+    so do all that share where not even their samples together certify anything.
     """
-    by_client = {}
     traces = trace.by_client()
-    pooled: Certified | None = None
+    sizes = {client: len(traces[client]) if client in traces else 0 for client in clients}
+    few = [client for client in clients if 0 < sizes[client] < limit.samples]
+    pooled: Certified | str = "nobody shares"
+    if few:
+        together = ExitTrace.concatenate([traces[client] for client in few])
+        try:
+            pooled = certify_shared(together, limit, rule)
+        except InputError as error:
+            pooled = str(error)
+    found = {}
     for client in clients:
-        own = traces.get(client)
-        if own is None or len(own) < limit.samples:
-            pooled = pooled or certify_shared(trace, limit, rule)
-            held = 0 if own is None else len(own)
-            note = f"{pooled.policy.note}, as client {client} has {held} and {limit.samples} are needed"
-            by_client[client] = replace(pooled, policy=replace(pooled.policy, note=note))
-            continue
-        threshold = certified_threshold(own, limit, rule)
-        if threshold is None:
-            note = f"full model: {limit} cannot be certified, {_why_not(own, limit, rule)}"
-            by_client[client] = _certified(own, np.inf, rule, "none", note)
+        if sizes[client] == 0:
+            found[client] = full_model(trace, rule, f"client {client} has no calibration samples")
+        elif sizes[client] >= limit.samples:
+            found[client] = _certified_alone(client, traces[client], limit, rule)
+        elif isinstance(pooled, str):
+            found[client] = full_model(trace, rule, pooled)
         else:
-            note = f"{limit}, guaranteed for client {client} by its {len(own)} calibration samples"
-            by_client[client] = _certified(own, threshold, rule, "per client", note)
-    if all(each.guarantee == "none" for each in by_client.values()):
+            note = f"{pooled.policy.note}, as client {client} has {sizes[client]} and {limit.samples} are needed"
+            found[client] = replace(pooled, policy=replace(pooled.policy, note=note))
+    if all(each.guarantee == "none" for each in found.values()):
         raise InputError(f"{limit} cannot be certified for any client: {_why_not(trace, limit, rule)}")
-    return by_client
+    return found
+
+
+def full_model(trace: ExitTrace, rule: Rule, why: str) -> Certified:
+    """Give the full model, without a guarantee."""
+    return _certified(trace, np.inf, rule, "none", f"full model: {why}")
+
+
+def _certified_alone(client: int, own: ExitTrace, limit: RiskLimit, rule: Rule) -> Certified:
+    threshold = certified_threshold(own, limit, rule)
+    if threshold is None:
+        return full_model(own, rule, f"{limit} cannot be certified, {_why_not(own, limit, rule)}")
+    note = f"{limit}, guaranteed for client {client} by its {len(own)} calibration samples"
+    return _certified(own, threshold, rule, "per client", note)
 
 
 def _certified(trace: ExitTrace, threshold: float, rule: Rule, guarantee: Guarantee, note: str) -> Certified:

@@ -1,12 +1,16 @@
 """Which thresholds: searches over a calibration trace, as pure functions on arrays.
 
-Costs rise with the exit, so the mean cost rises with a shared threshold and can be bisected exactly: it changes only
-at observed values, and all of them are looked at. A chosen threshold lies midway between two observed values, so
-that the last bits of a signal, which depend on the batch, do not flip a sample (spec/inference.md, section 3).
+Costs rise with the exit, so the mean cost rises with a shared threshold; it changes only at observed values, and all
+of them are looked at. A chosen threshold lies midway between two observed values, so that the last bits of a signal,
+which depend on the batch, do not flip a sample (spec/inference.md, section 3).
+
+What there is to choose from depends on the samples alone, not on what is wanted. So whoever allows more cost has all
+the choices of whoever allows less, and a larger budget never buys less accuracy, on these samples.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,10 +21,13 @@ Numbers = NDArray[np.float64]
 
 PRICES = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3, 0.5, 0.8, 1.5, 3.0)
 """Accuracy that the full model's cost is taken to be worth, in the search over thresholds by exit."""
-RATIOS = np.geomspace(1e-4, 1e4, 81)
-BISECTIONS = 40
+RATIOS = np.geomspace(1e-4, 1e4, 241)
 SWEEPS = 20
+STARTS = (0.25, 0.5)
+"""Where the search over thresholds by exit starts: at these parts of the other two ways' choices, and at the end."""
 SLACK = 1e-9
+DIGITS = 12
+"""Of figures that are compared: beyond them, sums differ by the order of their terms."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +83,7 @@ class Target(Protocol):
         """Tell which points are good enough."""
 
     def merit(self, cost: Numbers, accuracy: Numbers) -> Numbers:
-        """Rank points that are good enough, the last key first (points × keys)."""
-
-    @property
-    def spends(self) -> bool:
-        """Tell whether one threshold should use up what is allowed, rather than be as cheap as it can."""
+        """Rank points that are good enough, the first key first (points × keys)."""
 
 
 @dataclass(frozen=True)
@@ -89,18 +92,13 @@ class Budget:
 
     cost: float
 
-    @property
-    def spends(self) -> bool:
-        """Use the budget up."""
-        return True
-
     def met(self, cost: Numbers, accuracy: Numbers) -> NDArray[np.bool_]:
         """Tell which points are within the budget."""
         return cost <= self.cost * (1 + SLACK)
 
     def merit(self, cost: Numbers, accuracy: Numbers) -> Numbers:
-        """Prefer accuracy, then low cost."""
-        return np.stack([accuracy, -cost], axis=-1)
+        """Prefer accuracy; of equally accurate points the dearest, as a later exit is the safer guess."""
+        return np.stack([accuracy, cost], axis=-1)
 
 
 @dataclass(frozen=True)
@@ -108,11 +106,6 @@ class AccuracyFloor:
     """Accuracy at least `accuracy`: the lowest cost that keeps it."""
 
     accuracy: float
-
-    @property
-    def spends(self) -> bool:
-        """Be as cheap as the accuracy allows."""
-        return False
 
     def met(self, cost: Numbers, accuracy: Numbers) -> NDArray[np.bool_]:
         """Tell which points are accurate enough."""
@@ -123,13 +116,27 @@ class AccuracyFloor:
         return np.stack([-cost, accuracy], axis=-1)
 
 
-def shared(evidence: Evidence, target: Target) -> Numbers | None:
-    """Choose one threshold for all exits, exactly: the bisection runs over every observed value."""
+@dataclass(frozen=True)
+class Choices:
+    """Thresholds to choose from: mean cost and accuracy of each, and how to get it."""
+
+    cost: Numbers
+    accuracy: Numbers
+    thresholds: Callable[[int], Numbers]
+
+    def best(self, target: Target) -> Numbers | None:
+        """Take the best that is good enough; nothing where none is."""
+        good = np.flatnonzero(target.met(self.cost, self.accuracy))
+        if not len(good):
+            return None
+        merits = np.round(target.merit(self.cost[good], self.accuracy[good]), DIGITS)
+        return self.thresholds(int(good[np.lexsort(merits.T[::-1])[-1]]))
+
+
+def shared(evidence: Evidence) -> Choices:
+    """Offer one threshold for all exits, at every value observed."""
     curve = shared_curve(evidence, evidence.right)
-    good = np.flatnonzero(target.met(curve.cost, curve.accuracy))
-    if not len(good):
-        return None
-    return np.full(evidence.exits - 1, curve.threshold(int(good[-1] if target.spends else good[0])))
+    return Choices(curve.cost, curve.accuracy, lambda point: np.full(evidence.exits - 1, curve.threshold(point)))
 
 
 def shared_curve(evidence: Evidence, gains: Numbers) -> Curve:
@@ -150,24 +157,19 @@ def shared_curve(evidence: Evidence, gains: Numbers) -> Curve:
     )
 
 
-def geometric(evidence: Evidence, target: Target) -> Numbers | None:
-    """Choose thresholds by exit so that the shares that leave are a geometric series (MSDNet, Huang et al., 2018).
+def geometric(evidence: Evidence) -> Choices:
+    """Offer thresholds by exit with which the shares that leave are a geometric series (MSDNet, Huang et al., 2018).
 
-    Exit k's share is in proportion to ratio^k; a larger ratio sends more samples deep.
+    Exit k's share is in proportion to ratio^k; a larger ratio sends more samples deep. At either end of the series are
+    the first and the last exit for all.
     """
-    found = [evidence.point(_geometric_thresholds(evidence, ratio)) for ratio in RATIOS]
-    cost, accuracy = (np.array(column) for column in zip(*found, strict=True))
-    good = np.flatnonzero(target.met(cost, accuracy))
-    if not len(good):
-        return None
-    if not target.spends:
-        return _geometric_thresholds(evidence, RATIOS[good[np.argmin(cost[good])]])
-    low, high = np.log(RATIOS[good[-1]]), np.log(RATIOS[min(good[-1] + 1, len(RATIOS) - 1)])
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        tried = np.array([evidence.point(_geometric_thresholds(evidence, float(np.exp(middle))))])
-        low, high = (middle, high) if target.met(tried[:, 0], tried[:, 1])[0] else (low, middle)
-    return _geometric_thresholds(evidence, float(np.exp(low)))
+    ends = [np.full(evidence.exits - 1, end) for end in (-np.inf, np.inf)]
+    return _points(evidence, [ends[0], *(_geometric_thresholds(evidence, ratio) for ratio in RATIOS), ends[1]])
+
+
+def _points(evidence: Evidence, thresholds: Sequence[Numbers]) -> Choices:
+    cost, accuracy = (np.array(column) for column in zip(*map(evidence.point, thresholds), strict=True))
+    return Choices(cost, accuracy, lambda point: thresholds[point])
 
 
 def _geometric_thresholds(evidence: Evidence, ratio: float) -> Numbers:
@@ -193,40 +195,50 @@ def _let_through(falling: Numbers, count: int) -> float:
     return midway(kept_back, falling[count - 1]) if kept_back > -np.inf else -np.inf
 
 
-def pareto(evidence: Evidence, target: Target) -> Numbers | None:
-    """Choose a threshold for each exit: the best that is found, at least as good as the other two ways.
+def pareto(evidence: Evidence) -> Choices:
+    """Offer a threshold for each exit: all that a search comes by, and what the other two ways offer.
 
     For a price on cost, one exit's threshold after another is set to the best of all its values, given the others,
     until nothing moves; every point on the way counts, and many prices trace out the front of cost and accuracy.
     """
-    starts = [found for found in (shared(evidence, target), geometric(evidence, target)) if found is not None]
-    best, merit = None, (-np.inf, -np.inf)
-
-    def consider(thresholds: Numbers, curve: Curve, j: int) -> None:
-        nonlocal best, merit
-        good = np.flatnonzero(target.met(curve.cost, curve.accuracy))
-        if not len(good):
-            return
-        merits = target.merit(curve.cost[good], curve.accuracy[good])
-        first = int(np.lexsort(merits.T[::-1])[-1])
-        if tuple(merits[first]) > merit:
-            merit = tuple(merits[first])
-            best = thresholds.copy()
-            best[j] = curve.threshold(int(good[first]))
-
-    for thresholds in starts or [np.full(evidence.exits - 1, np.inf)]:
+    others = [shared(evidence), geometric(evidence)]
+    starts = [np.full(evidence.exits - 1, np.inf)]
+    starts += [each.thresholds(int(part * (len(each.cost) - 1))) for each in others for part in STARTS]
+    passed: list[Choices] = []
+    for thresholds in starts:
         for price in PRICES:
             thresholds = thresholds.copy()
             for _ in range(SWEEPS):
                 before = thresholds.copy()
                 for j in range(evidence.exits - 1):
                     curve = _curve_of_one(evidence, thresholds, j)
-                    consider(thresholds, curve, j)
+                    passed.append(_with_one(thresholds.copy(), j, curve))
                     value = curve.accuracy - price * curve.cost / evidence.costs[-1]
                     thresholds[j] = curve.threshold(int(value.argmax()))
                 if np.array_equal(before, thresholds):
                     break
-    return best
+    return _together([*others, *passed])
+
+
+def _with_one(thresholds: Numbers, j: int, curve: Curve) -> Choices:
+    """Offer every value of exit j's threshold, with the others as they are."""
+
+    def at(point: int) -> Numbers:
+        found = thresholds.copy()
+        found[j] = curve.threshold(point)
+        return found
+
+    return Choices(curve.cost, curve.accuracy, at)
+
+
+def _together(parts: Sequence[Choices]) -> Choices:
+    ends = np.cumsum([len(part.cost) for part in parts])
+
+    def at(point: int) -> Numbers:
+        which = int(np.searchsorted(ends, point, side="right"))
+        return parts[which].thresholds(point - int(ends[which]) + len(parts[which].cost))
+
+    return Choices(np.concatenate([part.cost for part in parts]), np.concatenate([part.accuracy for part in parts]), at)
 
 
 def _curve_of_one(evidence: Evidence, thresholds: Numbers, j: int) -> Curve:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from rich.console import Console
@@ -17,6 +17,10 @@ from xfed.errors import InputError
 from xfed.running import open_run
 from xfed_runtime import FORMATS
 
+if TYPE_CHECKING:
+    from xfed.export.card import ExitFigures
+
+PRECISIONS = ("fp32", "fp16", "int8")
 BUNDLE = click.Argument(["path"], type=Path, metavar="BUNDLE")
 
 
@@ -34,6 +38,13 @@ def deployment_commands() -> list[click.Command]:
                     default=",".join(FORMATS),
                     metavar="a,b",
                     help="onnx-stages: a graph per stage, for batches; onnx-if: one graph that skips by itself",
+                ),
+                click.Option(
+                    ["--precision"],
+                    type=click.Choice(PRECISIONS),
+                    default="fp32",
+                    show_default=True,
+                    help="numbers of the networks: fp16 halves the files, int8 quarters them and computes in bytes",
                 ),
                 click.Option(
                     ["--standalone"],
@@ -101,7 +112,7 @@ def _told() -> Iterator[None]:
         raise InputError(str(error)) from None
 
 
-def _export(path: Path, clients: str, formats: str, standalone: bool, out: Path) -> None:
+def _export(path: Path, clients: str, formats: str, precision: Any, standalone: bool, out: Path) -> None:
     run = open_run(path)
     chosen = parse_clients(clients, run.experiment.clients)
     try:
@@ -111,15 +122,34 @@ def _export(path: Path, clients: str, formats: str, standalone: bool, out: Path)
         raise InputError(f"the export needs {error.name}; install it with: pip install 'xfed[export]'") from None
     with _told():
         if standalone:
+            if precision != "fp32":
+                raise InputError(f"--standalone writes float32; --precision {precision} goes with a bundle")
             export_standalone(run, chosen, out)
         else:
-            export(run, chosen, formats.split(","), out)
+            card = export(run, chosen, formats.split(","), out, precision)
+            _show_precision(card.exits, precision)
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
     whose = f"{len(chosen)} client{'s' * (len(chosen) > 1)}"
     if standalone:
         _say(f"{out}: one file for each of {whose}, {size / 1e6:.1f} MB")
     else:
         _say(f"bundle: {out}, {whose}, {formats}, {size / 1e6:.1f} MB; 'xfed verify {out}' checks it")
+
+
+def _show_precision(exits: Sequence[ExitFigures], precision: str) -> None:
+    """Print what less than float32 costs in accuracy, where that could be measured."""
+    if precision == "fp32":
+        return
+    if exits[0].stored is None:
+        _say(f"accuracy in {precision} is not known, and thresholds are float32's: no calibration samples at hand")
+        return
+    table = Table(title="accuracy on test samples, mean over clients", title_justify="left")
+    for column in ("exit", "fp32", precision, "difference"):
+        table.add_column(column, justify="right")
+    for number, each in enumerate(exits, 1):
+        before, after = each.stored or (0.0, 0.0)
+        table.add_row(str(number), f"{before:.2%}", f"{after:.2%}", f"{100 * (after - before):+.2f}")
+    Console().print(table)
 
 
 def _say(text: str) -> None:

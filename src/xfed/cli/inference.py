@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-import numpy as np
 from rich.console import Console
-from rich.table import Table
 
-from xfed.calibration.calibrate import SEARCHES, CostLimit, MaxDrop, Rule, Search
-from xfed.calibration.outcomes import Outcome
-from xfed.calibration.policies import Calibration, choose
+from xfed.calibration.calibrate import SEARCHES, CostLimit, Deadline, MaxDrop, Rule, Search, Wish
+from xfed.calibration.policies import choose
 from xfed.calibration.reading import Traces, read_traces
 from xfed.calibration.risk import Loss, RiskLimit
 from xfed.cli.options import DATA_DIR, parse_clients
@@ -21,13 +18,13 @@ from xfed.errors import InputError
 from xfed.files import write_text
 from xfed.inference.case_study import Setup, case_study
 from xfed.report import case_study as report
-from xfed.report.tables import print_whole
+from xfed.report.calibration import show
 from xfed.running import open_run
 from xfed_runtime.answers import ANSWERS, Answer
-from xfed_runtime.device import Device, DeviceError
+from xfed_runtime.device import QUANTILES, Device, DeviceError
 from xfed_runtime.policy import SIGNALS, Signal
 
-WISHES = "--budget, --latency, --max-drop or --risk"
+WISHES = "--budget, --latency, --deadline, --max-drop or --risk"
 
 
 def inference_commands() -> list[click.Command]:
@@ -39,6 +36,8 @@ def _calibrate(
     path: Path,
     budget: str | None,
     latency: str | None,
+    deadline: str | None,
+    quantile: str,
     device: Path | None,
     max_drop: str | None,
     risk: float | None,
@@ -50,32 +49,37 @@ def _calibrate(
     answer: Answer,
     out: Path | None,
 ) -> None:
-    given = [wish for wish in (budget, latency, max_drop, risk) if wish is not None]
+    given = [wish for wish in (budget, latency, deadline, max_drop, risk) if wish is not None]
     if len(given) != 1:
         raise InputError(f"calibrate needs exactly one of {WISHES}")
-    if latency is not None and device is None:
+    if (latency or deadline) is not None and device is None:
+        option = "--latency" if latency is not None else "--deadline"
         raise InputError(
-            "--latency needs --device, the table of this device's latencies; 'xfed device-bench' makes one"
+            f"{option} needs --device, the table of this device's latencies; 'xfed device-bench' makes one"
         )
     run = open_run(path)
     traces = read_traces(run)
-    costs, unit = (traces.macs, "MACs") if device is None else (_latencies(device, traces), "ms")
-    wish: CostLimit | MaxDrop | RiskLimit
-    if risk is not None:
+    table = None if device is None else _device(device, traces)
+    costs, unit = (traces.macs, "MACs") if table is None else (table.latencies, "ms")
+    wish: Wish | RiskLimit | Deadline
+    if deadline is not None and table is not None:
+        wish = _deadline(deadline, float(quantile), table)
+    elif risk is not None:
         if thresholds != "shared":
             raise InputError(f"--risk tests one threshold for all exits; --thresholds {thresholds} does not go with it")
         wish = RiskLimit(risk, delta, loss)
     elif max_drop is not None:
         wish = MaxDrop(_share("--max-drop", max_drop))
     else:
-        wish = CostLimit(_milliseconds(latency) if latency else _budget(budget or "", costs, unit), unit)
+        most = _milliseconds("--latency", latency) if latency else _budget(budget or "", costs, unit)
+        wish = CostLimit(most, unit)
     calibration = choose(traces, costs, unit, wish, Rule(signal, answer), thresholds, per_client)
     folder = out or run.path / "policies"
     calibration.write(folder)
-    _show(calibration, folder)
+    show(calibration, folder)
 
 
-def _latencies(path: Path, traces: Traces) -> tuple[float, ...]:
+def _device(path: Path, traces: Traces) -> Device:
     try:
         table = Device.read(path)
     except DeviceError as error:
@@ -84,7 +88,14 @@ def _latencies(path: Path, traces: Traces) -> tuple[float, ...]:
         raise InputError(
             f"latency table {str(path)!r} has {len(table.latencies)} exits, but the run's network {len(traces.macs)}"
         )
-    return table.latencies
+    return table
+
+
+def _deadline(text: str, quantile: float, table: Device) -> Deadline:
+    try:
+        return Deadline(_milliseconds("--deadline", text), quantile, table.by_quantile(quantile))
+    except DeviceError as error:
+        raise InputError(str(error)) from None
 
 
 def _budget(text: str, costs: Sequence[float], unit: str) -> float:
@@ -95,8 +106,8 @@ def _budget(text: str, costs: Sequence[float], unit: str) -> float:
     return _number("--budget", text, text, "a share such as 60%, or MACs such as 3.5e8")
 
 
-def _milliseconds(text: str) -> float:
-    return _number("--latency", text, text.removesuffix("ms"), "milliseconds such as 5ms")
+def _milliseconds(option: str, text: str) -> float:
+    return _number(option, text, text.removesuffix("ms"), "milliseconds such as 5ms")
 
 
 def _share(option: str, text: str) -> float:
@@ -113,51 +124,6 @@ def _number(option: str, text: str, digits: str, allowed: str) -> float:
     return value
 
 
-def _show(calibration: Calibration, folder: Path) -> None:
-    """Print the mean over clients of what was expected and of what the test samples say."""
-    console = Console()
-    full = calibration.costs[-1]
-    table = Table(title=f"{calibration.wish}; mean ± std over clients", title_justify="left")
-    exits = [f"exit {j + 1}" for j in range(len(calibration.costs))]
-    for name in ("", "clients", "accuracy", "full model", "differs", calibration.unit, "of full", *exits):
-        table.add_column(name, justify="right" if name else "left", no_wrap=True)
-    for name, found in (
-        ("expected, calibration samples", [each.expected for each in calibration.clients]),
-        ("reported, test samples", [each.reported for each in calibration.clients]),
-    ):
-        known = [each for each in found if each is not None]
-        if known:
-            table.add_row(name, str(len(known)), *_cells(known, full))
-    print_whole(table)
-    if not any(each.reported for each in calibration.clients):
-        console.print("the run has no test trace: expected figures only", highlight=False)
-    bases = [each.basis for each in calibration.clients]
-    thresholds = np.array([np.atleast_1d(each.policy.threshold or 0.0).mean() for each in calibration.clients])
-    console.print(
-        f"thresholds: {thresholds.min():.4g} to {thresholds.max():.4g}, median {np.median(thresholds):.4g}; based on: "
-        + ", ".join(f"{basis}: {bases.count(basis)}" for basis in dict.fromkeys(bases)),
-        highlight=False,
-        soft_wrap=True,
-    )
-    if isinstance(calibration.wish, RiskLimit) and "pooled" in bases:
-        console.print("pooled: the guarantee is marginal, for all clients together, not per client", highlight=False)
-    console.print(f"policies: {folder}", highlight=False, soft_wrap=True)
-
-
-def _cells(found: Sequence[Outcome], full: float) -> list[str]:
-    accuracies = np.array([each.accuracy for each in found])
-    cost = float(np.mean([each.cost for each in found]))
-    shares = np.mean([each.shares for each in found], axis=0)
-    return [
-        f"{accuracies.mean():.2%} ± {100 * accuracies.std():.2f}",
-        f"{np.mean([each.full_accuracy for each in found]):.2%}",
-        f"{np.mean([each.disagreement for each in found]):.2%}",
-        f"{cost:,.0f}" if full >= 1000 else f"{cost:.3g}",
-        f"{cost / full:.1%}",
-        *(f"{share:.1%}" for share in shares),
-    ]
-
-
 CALIBRATE = click.Command(
     "calibrate",
     callback=_calibrate,
@@ -167,6 +133,14 @@ CALIBRATE = click.Command(
             ["--budget"], metavar="60%|3.5e8", help="mean MACs per input: a share of the full model's, or a count"
         ),
         click.Option(["--latency"], metavar="5ms", help="mean milliseconds per input, by the table of --device"),
+        click.Option(["--deadline"], metavar="20ms", help="milliseconds until each input's answer, by --device"),
+        click.Option(
+            ["--quantile"],
+            type=click.Choice([str(each) for each in QUANTILES]),
+            default="0.95",
+            show_default=True,
+            help="share of answers that shall keep the deadline",
+        ),
         click.Option(["--device"], type=Path, metavar="device.json", help="latencies by exit; costs are then in ms"),
         click.Option(
             ["--max-drop"], metavar="1%", help="lowest cost with accuracy at most so many points below the full model's"
@@ -206,7 +180,7 @@ CALIBRATE = click.Command(
         ),
         click.Option(["--out", "-o"], type=Path, metavar="folder", help="where the policies go; default: RUN/policies"),
     ],
-    help="Choose when to leave early, on calibration samples: within a budget, an accuracy or a guaranteed risk.",
+    help="Choose when to leave early: within a budget, a deadline, an accuracy or a guaranteed risk.",
 )
 
 

@@ -4,25 +4,39 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from xfed.data.dataset import Dataset
+from xfed.data.dealing.partition_file import read_partition
 from xfed.errors import InputError, unknown
-from xfed.export.card import Card, card_of, markdown
+from xfed.export.card import Card, card_of, markdown, stored_in
 from xfed.export.graphs import OPSET, example_inputs, stage_graphs
-from xfed.export.networks import NETWORKS, NetworkWriter
-from xfed.export.policies import Named, policies_of
+from xfed.export.networks import NETWORKS
+from xfed.export.policies import Named, anew, policies_of
+from xfed.export.precision import (
+    ClientSamples,
+    Comparison,
+    Labelled,
+    Precision,
+    compare,
+    prepared_inputs,
+    writer_for,
+)
 from xfed.export.references import REFERENCED, few, reference
 from xfed.files import sha256, write_json, write_text
 from xfed.models.network import EarlyExitNetwork
 from xfed.running import Run
 from xfed_runtime import FORMATS
+from xfed_runtime.inputs import ImageInputs, Inputs, TextInputs
 from xfed_runtime.manifest import MANIFEST, VERSION
 
 CARD = "MODEL_CARD.md"
@@ -41,17 +55,24 @@ class Contents:
     policies: tuple[Named, Mapping[int, Named]]
     card: Card
     """Where it comes from and what it is good for, for people."""
+    samples: Callable[[int], ClientSamples] | None = None
+    """A client's samples, where the data is at hand: what less than float32 is calibrated and judged by."""
 
 
-def export(run: Run, clients: Sequence[int], formats: Sequence[str], out: Path) -> None:
-    """Write a bundle for some clients of a finished run."""
+def export(run: Run, clients: Sequence[int], formats: Sequence[str], out: Path, precision: Precision = "fp32") -> Card:
+    """Write a bundle for some clients of a finished run; give its card."""
     for name in formats:
         if name not in FORMATS:
             raise unknown("format", name, FORMATS)
     if not clients or not formats:
         raise InputError("an export needs at least one client and one format")
+    if precision != "fp32" and "onnx-stages" not in formats:
+        raise InputError(f"an export in {precision} needs the format onnx-stages: its accuracy is measured with that")
     refuse_existing(out)
-    write_bundle(contents_of(run, clients), formats, out)
+    contents = contents_of(run, clients)
+    if precision != "fp32":
+        contents = replace(contents, samples=samples_of(run))
+    return write_bundle(contents, formats, out, precision)
 
 
 def refuse_existing(out: Path) -> None:
@@ -105,47 +126,75 @@ class OwnTensors(Mapping[int, Mapping[str, Tensor]]):
         return len(self._clients)
 
 
-def write_bundle(contents: Contents, formats: Sequence[str], out: Path) -> None:
+def samples_of(run: Run) -> Callable[[int], ClientSamples] | None:
+    """Give what reads a client's samples; nothing where the data is not at hand, or none was set aside to calibrate."""
+    try:
+        dataset = run.dataset()
+    except InputError:
+        return None
+    partition = read_partition(run.directory.partition, len(dataset))
+
+    def labelled(places: NDArray[np.int64]) -> Labelled:
+        chosen = torch.from_numpy(places)
+        return Labelled(dataset.inputs[chosen].numpy(), dataset.labels[chosen].numpy(), places)
+
+    def samples(client: int) -> ClientSamples:
+        return ClientSamples(labelled(partition[client].calibration), labelled(partition[client].test))
+
+    return samples if run.experiment.calibration else None
+
+
+def write_bundle(contents: Contents, formats: Sequence[str], out: Path, precision: Precision = "fp32") -> Card:
     """Write a bundle into a folder that has nothing yet; the manifest last, so a folder that has it is complete."""
     refuse_existing(out)
     try:
-        _write(contents, formats, out)
+        return _write(contents, formats, out, precision)
     except BaseException:
         shutil.rmtree(out, ignore_errors=True)
         raise
 
 
-def _write(contents: Contents, formats: Sequence[str], out: Path) -> None:
+def _write(contents: Contents, formats: Sequence[str], out: Path, precision: Precision) -> Card:
     text = contents.dataset.kind == "text"
     network, example = contents.network.eval(), contents.dataset.example()
     stages = stage_graphs(network, example_inputs(example, len(network.exits), text))
-    first = contents.clients[next(iter(contents.clients))]
-    writer = NetworkWriter(out / NETWORKS, stages, network.state_dict(), first)
-    referenced = few(list(contents.clients), REFERENCED)
-    clients = {}
+    described, inputs = _describe_inputs(contents, out)
+    names = list(contents.clients)
+    prepared = prepared_inputs(inputs, contents.samples, names)
+    writer = writer_for(precision, out / NETWORKS, stages, network, contents.clients[names[0]], prepared)
+    referenced = few(names, REFERENCED)
+    clients: dict[str, dict[str, Any]] = {}
+    compared: list[Comparison] = []
     everyone, each = contents.policies
     for client, own in contents.clients.items():
-        policies = f"policies/client-{client:06d}.json"
-        write_json(out / policies, each.get(client, {}))
-        clients[str(client)] = {**writer.write(client, own, formats), "policies": policies}
+        noted = clients[str(client)] = writer.write(client, own, formats)
+        network.load_state_dict(dict(own), strict=False)
         if client in referenced:
-            network.load_state_dict(dict(own), strict=False)
-            clients[str(client)]["reference"] = name = f"references/client-{client:06d}.json"
-            write_json(out / name, reference(network, contents.dataset))
+            noted["reference"] = f"references/client-{client:06d}.json"
+            write_json(out / noted["reference"], reference(network, contents.dataset))
+        policies = each.get(client, {})
+        if precision != "fp32" and contents.samples is not None:
+            samples, classes = contents.samples(client), len(contents.dataset.classes)
+            compared.append(compare(client, noted["networks"], out, network, inputs, samples, classes))
+            policies = anew(policies, compared[-1].calibration, [float(macs) for macs in contents.macs])
+        noted["policies"] = f"policies/client-{client:06d}.json"
+        write_json(out / noted["policies"], policies)
     write_json(out / "policies" / "shared.json", everyone)
-    write_text(out / CARD, markdown(contents.card))
+    card = stored_in(contents.card, precision, compared)
+    write_text(out / CARD, markdown(card))
     manifest = {
         "bundle": VERSION,
         "made": {name: version(name) for name in ("xfed", "torch", "onnx", "onnxscript", "numpy")} | {"opset": OPSET},
-        "card": contents.card.to_json(),
+        "card": card.to_json(),
+        "precision": precision,
         "classes": list(contents.dataset.classes),
-        "inputs": _describe_inputs(contents, out),
+        "inputs": described,
         "macs": list(contents.macs),
         "macs_are": "multiply-accumulates of leaving at each exit, the exits passed included"
         + (", for text of full length" if text else ""),
         "formats": list(formats),
         "personal": writer.personal,
-        "together": writer.write_together(),
+        "together": writer.write_together() if "onnx-stages" in formats else None,
         "clients": clients,
         "policies": "policies/shared.json",
     }
@@ -155,16 +204,21 @@ def _write(contents: Contents, formats: Sequence[str], out: Path) -> None:
         if path.is_file()
     }
     write_json(out / MANIFEST, manifest)
+    return card
 
 
-def _describe_inputs(contents: Contents, out: Path) -> dict[str, Any]:
+def _describe_inputs(contents: Contents, out: Path) -> tuple[dict[str, Any], Inputs]:
+    """Describe what the networks take, and make what prepares it."""
     dataset = contents.dataset
     if dataset.kind == "image":
         numbers = {"scale": dataset.scale, "mean": dataset.mean, "std": dataset.std}
-        return {"kind": "image", "shape": list(dataset.input_shape), **numbers}
+        described = {"kind": "image", "shape": list(dataset.input_shape), **numbers}
+        return described, ImageInputs(tuple(dataset.input_shape), **numbers)
     vocabulary = None
     if dataset.vocabulary is not None:
         vocabulary = "vocabulary.json"
-        (out / vocabulary).write_text(json.dumps(list(dataset.vocabulary), ensure_ascii=False) + "\n", encoding="utf-8")
+        write_text(out / vocabulary, json.dumps(list(dataset.vocabulary), ensure_ascii=False) + "\n")
     tokens = int(dataset.inputs.max()) + 1 if dataset.vocabulary is None else len(dataset.vocabulary)
-    return {"kind": "text", "length": dataset.input_shape[0], "tokens": tokens, "vocabulary": vocabulary}
+    length = dataset.input_shape[0]
+    described = {"kind": "text", "length": length, "tokens": tokens, "vocabulary": vocabulary}
+    return described, TextInputs(length, tokens, None)

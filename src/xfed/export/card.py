@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
+import numpy as np
+
+from xfed.evaluation.traces import ExitTrace, latest_trace
 from xfed.experiment import ELSEWHERE
+from xfed.export.precision import Comparison
 from xfed.running import Run
 
 NOT_FOR = (
@@ -26,6 +30,10 @@ class ExitFigures:
     macs: int
     accuracy: float | None = None
     std: float | None = None
+    running: float | None = None
+    """Mean accuracy where the exit answers with the running mean of the exits passed."""
+    stored: tuple[float, float] | None = None
+    """Accuracy in float32 and as stored here, mean over the clients of the bundle, where that is less than float32."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +51,7 @@ class Card:
     """What the policies rest on."""
     fingerprint: str = ""
     """Identifies the run: its settings, its data and the code."""
-    precision: str = "float32"
+    precision: str = "fp32"
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields for the manifest."""
@@ -61,7 +69,7 @@ def card_of(run: Run) -> Card:
         method=experiment.method,
         model=experiment.model,
         settings=_without_folders(experiment.model_dump(mode="json", exclude=set(ELSEWHERE))),
-        exits=[ExitFigures(*each) for each in zip(macs, last.exits, last.exit_stds, strict=True)],
+        exits=[ExitFigures(*each) for each in zip(macs, last.exits, last.exit_stds, running_of(run), strict=True)],
         clients=experiment.clients,
         calibration=(
             f"budgets were chosen on each client's calibration samples, {share:.0%} of what it would train on, and "
@@ -71,6 +79,33 @@ def card_of(run: Run) -> Card:
         ),
         fingerprint=run.environment()["fingerprint"],
     )
+
+
+def running_of(run: Run) -> list[float | None]:
+    """Give the accuracy of running answers by exit, mean over clients; unknown without a test trace."""
+    path = latest_trace(run.path, "test")
+    if path is None:
+        return [None] * len(run.summary().last.exits)
+    each = [
+        (trace.running.prediction == trace.labels[:, None]).mean(axis=0)
+        for trace in ExitTrace.read(path).by_client().values()
+    ]
+    return [float(accuracy) for accuracy in np.mean(each, axis=0)]
+
+
+def stored_in(card: Card, precision: str, compared: Sequence[Comparison]) -> Card:
+    """Complete a card with the precision that the networks are stored in, and with what that costs in accuracy."""
+    if precision == "fp32":
+        return card
+    ranges = {"fp16": "", "int8": ", ranges of activations included"}[precision]
+    if not compared:
+        measured = {"fp16": "", "int8": "; ranges of activations are each input's own, measured as it comes"}[precision]
+        why = f"thresholds and expected figures are float32's: no samples were at hand at the export{measured}"
+        return replace(card, precision=precision, calibration=f"{card.calibration}; {why}")
+    both = np.mean([[each.float_accuracy, each.stored_accuracy] for each in compared], axis=0)
+    exits = [replace(each, stored=(float(a), float(b))) for each, a, b in zip(card.exits, *both, strict=True)]
+    anew = f"in {precision} they were chosen anew on the same samples{ranges}"
+    return replace(card, precision=precision, exits=exits, calibration=f"{card.calibration}; {anew}")
 
 
 def _without_folders(value: Any) -> Any:
@@ -85,6 +120,7 @@ def _without_folders(value: Any) -> Any:
 def markdown(card: Card) -> str:
     """Write the card for people."""
     full = card.exits[-1].macs
+    reduced = card.exits[0].stored is not None
     lines = [
         f"# {card.model} on {card.dataset}, trained with {card.method}",
         "",
@@ -96,13 +132,16 @@ def markdown(card: Card) -> str:
         "Accuracy on each client's own test samples, mean ± standard deviation over clients; every exit alone, "
         "float32.",
         "",
-        "| exit | MACs | of full | accuracy |",
-        "|---|---|---|---|",
+        "| exit | MACs | of full | own answers | running answers |"
+        + f" clients here, fp32 | clients here, {card.precision} |" * reduced,
+        "|---|---|---|---|---|" + "---|---|" * reduced,
     ]
     for number, each in enumerate(card.exits, 1):
         known = each.accuracy is not None and each.std is not None
         accuracy = f"{each.accuracy:.2%} ± {100 * (each.std or 0):.2f}" if known else "not measured"
-        lines.append(f"| {number} | {each.macs:,} | {each.macs / full:.1%} | {accuracy} |")
+        beside = "" if each.stored is None else f" {each.stored[0]:.2%} | {each.stored[1]:.2%} |"
+        running = "not measured" if each.running is None else f"{each.running:.2%}"
+        lines.append(f"| {number} | {each.macs:,} | {each.macs / full:.1%} | {accuracy} | {running} |{beside}")
     lines += ["", "## Calibration", "", f"{card.calibration[:1].upper()}{card.calibration[1:]}.", ""]
     lines += ["## Must not be used for", "", *(f"- {line}" for line in NOT_FOR), "", "## Settings", "", "```"]
     lines += [f"{name}: {value}" for name, value in card.settings.items()]

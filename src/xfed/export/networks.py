@@ -56,7 +56,7 @@ class NetworkWriter:
         rest = self._stored(arrays(shared, [name for name in used if name not in own]))
         self._shared = {name: file.external(name, array) for name, array in rest.items()}
         self._stages = [replace(stage, constants=[file.constant(c) for c in stage.constants]) for stage in stages]
-        self.whole_model = not rest
+        self._nothing_shared = file.end == 0
 
     def _stored(self, tensors: dict[str, Array]) -> dict[str, Array]:
         """Give tensors as they are stored, by the name that they have there."""
@@ -90,7 +90,7 @@ class NetworkWriter:
 
     def write_together(self) -> list[str] | None:
         """Write the graphs for any client; there are none where clients share nothing, or everything."""
-        if not self._example or self.whole_model:
+        if not self._example or self._nothing_shared:
             return None
         graphs = []
         for number, stage in enumerate(self._stages, 1):

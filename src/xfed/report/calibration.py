@@ -1,0 +1,98 @@
+"""What a calibration came to, for people: expected and reported, and who is guaranteed what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from xfed.calibration.outcomes import Outcome
+from xfed.calibration.policies import Calibration, ClientPolicy
+from xfed.calibration.risk import RiskLimit
+from xfed.report.tables import print_whole
+
+KINDS = (("expected", "expected, calibration samples"), ("reported", "reported, test samples"))
+
+
+def show(calibration: Calibration, folder: Path) -> None:
+    """Print the mean over clients of what was expected and of what the test samples say."""
+    console = Console()
+    full = calibration.costs[-1]
+    table = Table(title=f"{calibration.wish}; mean ± std over clients", title_justify="left")
+    exits = [f"exit {j + 1}" for j in range(len(calibration.costs))]
+    for name in ("", "clients", "accuracy", "full model", "differs", calibration.unit, "of full", *exits):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    for kind, name in KINDS:
+        known = [found for found in (getattr(each, kind) for each in calibration.clients) if found is not None]
+        if known:
+            table.add_row(name, str(len(known)), *_cells(known, full))
+    print_whole(table)
+    if not any(each.reported for each in calibration.clients):
+        console.print("the run has no test trace: expected figures only", highlight=False)
+    if isinstance(calibration.wish, RiskLimit):
+        print_whole(guarantees(calibration.clients, calibration.wish))
+    chosen = [
+        np.atleast_1d(each.policy.threshold).mean() for each in calibration.clients if each.policy.threshold is not None
+    ]
+    bases = [each.basis for each in calibration.clients]
+    based = ", ".join(f"{basis}: {bases.count(basis)}" for basis in dict.fromkeys(bases))
+    if chosen:
+        spread = f"{min(chosen):.4g} to {max(chosen):.4g}, median {np.median(chosen):.4g}"
+        console.print(f"thresholds: {spread}; based on: {based}", highlight=False, soft_wrap=True)
+    console.print(f"policies: {folder}", highlight=False, soft_wrap=True)
+
+
+def guarantees(clients: Sequence[ClientPolicy], limit: RiskLimit) -> Table:
+    """Tell who is guaranteed what, and what came of it, weighted as it is guaranteed."""
+    groups = {basis: [each for each in clients if each.basis == basis] for basis in ("per client", "pooled", "none")}
+    title = (
+        f"Guaranteed: {limit}, for each of {len(groups['per client'])} clients; for {len(groups['pooled'])} clients "
+        f"together; nothing for {len(groups['none'])}"
+    )
+    table = Table(title=title, title_justify="left")
+    what = "wrong" if limit.loss == "error" else "differs"
+    for name in ("", "clients", f"{what}, calibration", f"{what}, test", f"above {limit.risk:.2%} in test"):
+        table.add_column(name, justify="right" if name else "left")
+    for basis, label in (
+        ("per client", "each client for itself: mean over clients"),
+        ("pooled", "clients together: mean weighted by calibration samples"),
+        ("none", "no guarantee, full model: mean over clients"),
+    ):
+        group = groups[basis]
+        if group:
+            rates = [weighted_loss(group, kind, limit, by_samples=basis == "pooled") for kind, _ in KINDS]
+            above = sum(_loss(each.reported, limit) > limit.risk for each in group if each.reported is not None)
+            cells = ["–" if rate is None else f"{rate:.2%}" for rate in rates]
+            table.add_row(label, str(len(group)), *cells, str(above) if basis == "per client" else "–")
+    return table
+
+
+def weighted_loss(group: Sequence[ClientPolicy], kind: str, limit: RiskLimit, by_samples: bool) -> float | None:
+    """Average a loss over clients, each the same or by its number of calibration samples."""
+    known = [(getattr(each, kind), each.weight if by_samples else 1) for each in group]
+    rows = [(_loss(found, limit), weight) for found, weight in known if found is not None and weight]
+    if not rows:
+        return None
+    rates, weights = zip(*rows, strict=True)
+    return float(np.average(rates, weights=weights))
+
+
+def _loss(found: Outcome, limit: RiskLimit) -> float:
+    return 1 - found.accuracy if limit.loss == "error" else found.disagreement
+
+
+def _cells(found: Sequence[Outcome], full: float) -> list[str]:
+    accuracies = np.array([each.accuracy for each in found])
+    cost = float(np.mean([each.cost for each in found]))
+    shares = np.mean([each.shares for each in found], axis=0)
+    return [
+        f"{accuracies.mean():.2%} ± {100 * accuracies.std():.2f}",
+        f"{np.mean([each.full_accuracy for each in found]):.2%}",
+        f"{np.mean([each.disagreement for each in found]):.2%}",
+        f"{cost:,.0f}" if full >= 1000 else f"{cost:.3g}",
+        f"{cost / full:.1%}",
+        *(f"{share:.1%}" for share in shares),
+    ]

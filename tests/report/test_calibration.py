@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from xfed.calibration.outcomes import Outcome
+from xfed.calibration.policies import ClientPolicy
+from xfed.calibration.risk import RiskLimit
+from xfed.report.calibration import guarantees, weighted_loss
+from xfed_runtime.policy import Policy
+
+
+def client(number: int, basis: str, samples: int, disagreement: float, accuracy: float = 0.5) -> ClientPolicy:
+    """A client whose test samples say twice the loss of its calibration samples."""
+    expected = Outcome(samples, accuracy, accuracy, disagreement, 1.0, (1.0,))
+    reported = Outcome(100, accuracy, accuracy, 2 * disagreement, 1.0, (1.0,))
+    return ClientPolicy(number, Policy("confidence", threshold=0.5), basis, expected, reported)
+
+
+CLIENTS = [
+    client(0, "per client", 100, 0.02),
+    client(1, "per client", 200, 0.04),
+    client(2, "pooled", 10, 0.10),
+    client(3, "pooled", 30, 0.02),
+    ClientPolicy(4, Policy("confidence", threshold=1.0), "none", None, None),
+]
+
+
+def test_losses_are_weighted_as_they_are_guaranteed() -> None:
+    limit = RiskLimit(0.05)
+    assert weighted_loss(CLIENTS[2:4], "expected", limit, by_samples=True) == pytest.approx((10 * 0.1 + 30 * 0.02) / 40)
+    assert weighted_loss(CLIENTS[2:4], "reported", limit, by_samples=True) == pytest.approx((10 * 0.2 + 30 * 0.04) / 40)
+    assert weighted_loss(CLIENTS[:2], "expected", limit, by_samples=False) == pytest.approx(0.03)
+    assert weighted_loss(CLIENTS[4:], "expected", limit, by_samples=False) is None
+    assert weighted_loss(CLIENTS[:1], "expected", RiskLimit(0.05, loss="error"), by_samples=False) == 0.5
+
+
+def test_heading_and_table_say_who_has_none() -> None:
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(guarantees(CLIENTS, RiskLimit(0.05)))
+    text = console.export_text()
+    assert "for each of 2 clients; for 2 clients together; nothing for 1" in text
+    rows = [line.split("│")[1:-1] for line in text.splitlines() if line.startswith("│")]
+    cells = [[cell.strip() for cell in row][1:] for row in rows]
+    assert cells == [["2", "3.00%", "6.00%", "1"], ["2", "4.00%", "8.00%", "–"], ["1", "–", "–", "–"]]
+    assert np.all([row[0].strip() for row in rows])
