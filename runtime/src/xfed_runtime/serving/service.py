@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -118,17 +118,13 @@ class Service:
         try:
             inputs = decode(self.bundle.inputs, request.inputs)
             runtime = self.networks.get(client)
-            policy = runtime.choose(request.policy, request.budget, request.deadline_ms, request.quantile)
+            policy = runtime.choose(
+                request.policy, request.budget, request.deadline_ms, request.quantile, request.answer
+            )
         except (InputsError, PolicyError) as error:
             raise RequestError(422, str(error)) from None
         except BundleError as error:
             raise RequestError(503, f"the network of client {client} cannot be used: {error}") from None
-        if request.answer not in (None, policy.answer):
-            if request.budget is not None:
-                raise RequestError(
-                    422, f"policies for budgets were calibrated for {policy.answer} answers; leave out 'answer'"
-                )
-            policy = replace(policy, answer=request.answer)
         return Question(client, runtime, policy, inputs, request.explain)
 
     def answer(self, questions: Sequence[Question]) -> list[Reply | RequestError]:
