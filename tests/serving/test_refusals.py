@@ -8,15 +8,25 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.deployed import Deployed, deploy, random_clients
 from tests.serving.served import Caller, encoded, file_of, serving
-from xfed_runtime import Bundle
+from xfed_runtime import Bundle, BundleError, InputsError
+from xfed_runtime.inputs import ImageInputs
+from xfed_runtime.serving.decoding import decode
 from xfed_runtime.serving.limits import Limits
-from xfed_runtime.serving.service import Service, Setup
+from xfed_runtime.serving.schemas import RequestError
+from xfed_runtime.serving.service import Reply, Service, Setup
+from xfed_runtime.serving.tokens import Access
+from xfed_runtime.sessions import StageEngine
 
 ZEROS = np.zeros((1, 8, 8)).tolist()
 JSON_ZEROS = json.dumps(ZEROS)
@@ -92,7 +102,8 @@ BAD = {
     "unknown deadline": (body(more=', "deadline_ms": 5'), 422, "a deadline needs this device's latencies"),
     "deadline as text": (body(more=', "deadline_ms": "5"'), 422, "deadline_ms: input should be a valid number"),
     "unknown answer": (body(more=', "answer": "best"'), 422, "answer: input should be 'own' or 'running'"),
-    "answer to a budget": (body(more=', "budget": "60%", "answer": "running"'), 422, "were calibrated for own answers"),
+    "answer to a budget": (body(more=', "budget": "60%", "answer": "running"'), 422, "no policy of running answers"),
+    "quantile alone": (body(more=', "quantile": 0.95'), 422, "quantile goes with deadline_ms"),
 }
 
 
@@ -177,6 +188,60 @@ def test_a_caller_that_hangs_up_is_no_failure(bundle: Bundle, capfd: pytest.Capt
         while wanted not in caller.call("GET", "/metrics")[1]:
             assert time.monotonic() < until
     assert capfd.readouterr().err == ""
+
+
+def test_networks_that_are_no_numbers_are_refused_as_such(deployed: Deployed, tmp_path: Path) -> None:
+    own = random_clients(deployed.network, [0, 3])
+    own[3] = {name: torch.full_like(tensor, torch.nan) for name, tensor in own[3].items()}
+    made = deploy(deployed.network, deployed.dataset, tmp_path / "bundle", own, ["onnx-stages"])
+    with serving(Service(made.path, Setup())) as caller:
+        status, detail = caller.refused(body().replace('"client": 0', '"client": 3'))
+        assert status == 503
+        assert re.match("the network of client 3 cannot be used: .* not finite", detail)
+        assert caller.call("POST", "/predict", body())[0] == 200
+    with pytest.raises(BundleError, match="not finite"):
+        Service(made.path, Setup(client=3))
+
+
+def test_an_input_without_a_finite_answer_is_refused_alone(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where weights are so large that some inputs overflow."""
+    service = Service(bundle.root, Setup())
+    run = StageEngine.run
+
+    def overflowing(self: StageEngine, inputs: Any, *more: Any) -> Any:
+        found = run(self, inputs, *more)
+        found.probabilities[inputs[:, 0, 0, 0] > 0.5] = np.nan
+        return found
+
+    monkeypatch.setattr(StageEngine, "run", overflowing)
+    bright = JSON_ZEROS.replace("0.0", "16", 1)
+    questions = [service.read(body(f"[{given}]").encode(), Access()) for given in (JSON_ZEROS, bright, JSON_ZEROS)]
+    assert len({question.kind for question in questions}) == 1
+    good, bad, also_good = service.answer(questions)
+    assert isinstance(bad, RequestError)
+    assert (bad.status, str(bad)) == (422, "the network of client 0 answers with numbers that are not finite")
+    for reply in (good, also_good):
+        assert isinstance(reply, Reply)
+        assert json.loads(reply.content)["answers"][0]["confidence"] > 0
+
+
+@given(
+    pixels=st.lists(st.one_of(st.floats(), st.integers(-300, 300)), min_size=4, max_size=4),
+    scale=st.sampled_from([1.0, 16.0, 255.0]),
+)
+def test_the_server_takes_what_the_runtime_takes(pixels: list[float], scale: float) -> None:
+    inputs = ImageInputs((1, 2, 2), scale, 0.5, 0.5)
+    image = np.array(pixels).reshape(1, 2, 2)
+    try:
+        inputs.prepare(image[None])
+        taken = True
+    except InputsError:
+        taken = False
+    try:
+        decode(inputs, [image.tolist()])
+        assert taken
+    except RequestError:
+        assert not taken
 
 
 class Broken(Service):
