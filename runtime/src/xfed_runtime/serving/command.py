@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import NoReturn
@@ -70,11 +72,24 @@ def serve(arguments: Sequence[str], program: str) -> None:
             name = f"[{options.host}]" if ":" in options.host else options.host
             address = f"http{'s' * server.config.is_ssl}://{name}:{opened.getsockname()[1]}"
             print(f"serving {options.bundle} on {address}, described at {address}/docs; Ctrl-C ends it", flush=True)
-            with suppress(KeyboardInterrupt):  # which uvicorn passes on after it has ended in order
+            with ending_in_order(), suppress(KeyboardInterrupt):
                 server.run(sockets=[opened])
     finally:
         generations.close()
     print("stopped")
+
+
+@contextmanager
+def ending_in_order() -> Iterator[None]:
+    """Make an interrupt of SIGTERM too: uvicorn passes both on after it has ended, and the bundle's copy must go."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _Parser(argparse.ArgumentParser):
