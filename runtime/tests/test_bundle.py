@@ -130,7 +130,7 @@ OWN = {"name": "weight", "type": "float32", "shape": [2], "offset": 0}
         ({"classes": "ab"}, "classes is 'ab'; allowed: a list"),
         ({"classes": [1]}, "classes; allowed: at least one name"),
         ({"formats": {"onnx-stages": 1}}, "formats is .*; allowed: a list"),
-        ({"formats": []}, "formats; allowed: some of onnx-stages, onnx-if"),
+        ({"formats": []}, "formats; allowed: some of onnx-stages, onnx-if, executorch"),
         ({"formats": [["onnx-stages"]]}, "formats; allowed: some of"),
         ({"inputs": {}}, "it lacks 'inputs/kind'"),
         ({"inputs": []}, "inputs is .*; allowed: an object"),

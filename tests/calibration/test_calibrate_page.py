@@ -23,11 +23,11 @@ def blocks(language: str) -> list[str]:
 def test_commands_and_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run(tiny(out=Path("runs/mine"), rounds=1, calibration=0.4), progress=False)
-    times = {"exits_ms": [1.0, 2.0, 6.0], "exits_cpu_ms": [1.0, 2.0, 6.0]}
+    times = {"exits_ms": [1.0, 2.0, 6.0], "exits_cpu_ms": [1.0, 2.0, 6.0], "exits_p95_ms": [2.0, 3.0, 9.0]}
     table = {"device": "board", "runtime": "none", "threads": 1, "repetitions": 1, **times}
     Path("device.json").write_text(json.dumps(table))
     commands = re.findall(r"\$ xfed (calibrate .*?)(?:  +#.*)?\n", "".join(blocks("console")))
-    assert len(commands) == 6
+    assert len(commands) == 7
     for command in commands:
         expected = 2 if "--loss error" in command else 0  # after one round even the full model errs too often
         assert execute(command.split()) == expected

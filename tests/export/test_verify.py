@@ -8,13 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
-from onnx import GraphProto, NodeProto, helper
+from onnx import GraphProto, NodeProto, TensorProto, helper
 
 from tests.deployed import Deployed, rewrite
 from xfed import Run
 from xfed.cli import execute
 from xfed.export.graphs import IR_VERSION, OPSET
+from xfed.export.networks import model_of
 from xfed.export.verify import Reference, Way, _differences, skipping, verify
 from xfed_runtime.bundle import Bundle
 
@@ -151,3 +153,19 @@ def test_from_run_to_verdict(train: Callable[..., Run], tmp_path: Path, capfd: p
     other = train("other", rounds=1)
     assert execute(["verify", str(bundle), "--run", str(other.path)]) == 2
     assert "was not exported from run" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("location", ["{secret}", "../secret", "link"])
+def test_onnx_runtime_itself_reads_no_file_outside(tmp_path: Path, location: str) -> None:
+    # The runtime requires a version that does (from 1.24), so that two locks must fail before a file is read.
+    (tmp_path / "secret").write_bytes(b"SECRET12")
+    folder = tmp_path / "bundle"
+    folder.mkdir()
+    (folder / "link").symlink_to(tmp_path / "secret")
+    tensor = TensorProto(name="w", data_type=TensorProto.UINT8, dims=[8], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value=location.format(secret=tmp_path / "secret"))
+    value = helper.make_tensor_value_info("y", TensorProto.UINT8, [8])
+    graph = helper.make_graph([helper.make_node("Identity", ["w"], ["y"])], "g", [], [value], [tensor])
+    (folder / "g.onnx").write_bytes(model_of(graph).SerializeToString())
+    with pytest.raises(Exception, match=r"(?i)escape|outside|absolute|external"):
+        onnxruntime.InferenceSession(str(folder / "g.onnx"), providers=["CPUExecutionProvider"]).run(None, {})

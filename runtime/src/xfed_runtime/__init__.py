@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from xfed_runtime.policy import Policy, PolicyError
     from xfed_runtime.runtime import Predictions, Runtime
 
-FORMATS = ("onnx-stages", "onnx-if")
-"""Forms that a network can have in a bundle: a graph per stage, or one graph with nested `If`s."""
+FORMATS = ("onnx-stages", "onnx-if", "executorch")
+"""Forms that a network can have in a bundle: a graph per stage, one graph with nested `If`s, an ExecuTorch program."""
 
 __all__ = [
     "FORMATS",

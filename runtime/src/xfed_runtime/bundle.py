@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xfed_runtime.device import Device
+from xfed_runtime.executorch import ExecuTorchEngine
 from xfed_runtime.inputs import Inputs
 from xfed_runtime.manifest import (
     MANIFEST,
@@ -125,6 +126,8 @@ class Bundle:
         engine: Engine
         if sharing:
             engine = StageEngine(self._stages_together(format, settings), self.tensors(client))
+        elif format == "executorch":
+            engine = ExecuTorchEngine(self._read(files.networks[format][0]), len(self.macs))
         elif format == "onnx-stages":
             engine = StageEngine(self._stages(files.networks[format], settings), {})
         else:

@@ -283,7 +283,7 @@ def _client_number(found: Reader, key: str) -> int:
 
 
 def _client(found: Reader, key: str, formats: Sequence[str], exits: int, personal: Sequence[Personal]) -> ClientFiles:
-    counts = {"onnx-stages": exits, "onnx-if": 1}
+    counts = {"onnx-stages": exits, "onnx-if": 1, "executorch": 1}
     networks = {name: found.names(f"clients/{key}/networks/{name}", counts[name]) for name in formats}
     weights = None
     if found.get(f"clients/{key}/weights") is not None:

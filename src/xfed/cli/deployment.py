@@ -35,9 +35,11 @@ def deployment_commands() -> list[click.Command]:
                 click.Option(["--clients"], default="all", metavar="0-9,12|all", help="whose models to include"),
                 click.Option(
                     ["--format", "formats"],
-                    default=",".join(FORMATS),
+                    default=",".join(FORMATS[:2]),
+                    show_default=True,
                     metavar="a,b",
-                    help="onnx-stages: a graph per stage, for batches; onnx-if: one graph that skips by itself",
+                    help="onnx-stages: a graph per stage, for batches; onnx-if: one graph that skips by itself; "
+                    "executorch: a program with a method per stage",
                 ),
                 click.Option(
                     ["--precision"],
@@ -173,7 +175,8 @@ def _verify(path: Path, run: Path | None, key: Path | None) -> None:
     for column in ("exit", "largest difference", "MACs", "executed", "ms"):
         table.add_column(column, justify="right")
     for check in found.checks:
-        numbers = f"{check.difference:.1e}", f"{check.macs:,}", f"{check.executed:,}", f"{check.ms:.2f}"
+        executed = "not counted" if check.executed is None else f"{check.executed:,}"
+        numbers = f"{check.difference:.1e}", f"{check.macs:,}", executed, f"{check.ms:.2f}"
         table.add_row(check.format, str(check.exit + 1), *numbers)
     Console().print(table)
     if found.problems:

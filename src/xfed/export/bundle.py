@@ -66,8 +66,8 @@ def export(run: Run, clients: Sequence[int], formats: Sequence[str], out: Path, 
             raise unknown("format", name, FORMATS)
     if not clients or not formats:
         raise InputError("an export needs at least one client and one format")
-    if precision != "fp32" and "onnx-stages" not in formats:
-        raise InputError(f"an export in {precision} needs the format onnx-stages: its accuracy is measured with that")
+    if precision != "fp32" and ("onnx-stages" not in formats or "executorch" in formats):
+        raise InputError(f"an export in {precision} needs the format onnx-stages, and none but ONNX's")
     refuse_existing(out)
     contents = contents_of(run, clients)
     if precision != "fp32":
@@ -169,6 +169,10 @@ def _write(contents: Contents, formats: Sequence[str], out: Path, precision: Pre
     for client, own in contents.clients.items():
         noted = clients[str(client)] = writer.write(client, own, formats)
         network.load_state_dict(dict(own), strict=False)
+        if "executorch" in formats:
+            program = f"{NETWORKS}/client-{client:06d}.pte"
+            write_program(network, example, out / program)
+            noted["networks"]["executorch"] = [program]
         if client in referenced:
             noted["reference"] = f"references/client-{client:06d}.json"
             write_json(out / noted["reference"], reference(network, contents.dataset))
@@ -205,6 +209,17 @@ def _write(contents: Contents, formats: Sequence[str], out: Path, precision: Pre
     }
     write_json(out / MANIFEST, manifest)
     return card
+
+
+def write_program(network: EarlyExitNetwork, example: Tensor, path: Path) -> None:
+    """Write a client's network for ExecuTorch, where that is installed."""
+    try:
+        from xfed.export import executorch
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"the format executorch needs {error.name}; install it: pip install 'xfed[executorch]'"
+        ) from None
+    executorch.write_program(network, example, path)
 
 
 def _describe_inputs(contents: Contents, out: Path) -> tuple[dict[str, Any], Inputs]:
