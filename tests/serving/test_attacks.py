@@ -180,6 +180,18 @@ def test_bodies_in_chunks_are_not_even_parsed(caller: Caller) -> None:
         assert connection.recv(100).startswith(b"HTTP/1.1 411")
 
 
+def test_nonsense_fills_no_log(bundle: Bundle, capfd: pytest.CaptureFixture[str]) -> None:
+    with serving(Service(bundle.root, Setup())) as caller:
+        for sent in (
+            b"nonsense\r\n\r\n",
+            b"GET / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
+        ):
+            with connect(caller.port) as connection:
+                connection.sendall(sent)
+                assert connection.recv(100).startswith((b"HTTP/1.1 400", b"HTTP/1.1 200"))
+    assert capfd.readouterr().err == ""
+
+
 def test_an_answer_that_nobody_takes_is_given_up(bundle: Bundle) -> None:
     limits = Limits(answer_seconds=0.5, headers_seconds=60)
     with serving(Service(bundle.root, Setup(limits=limits))) as caller:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from xfed_runtime.inputs import ImageInputs, Inputs
 from xfed_runtime.serving.schemas import RequestError
@@ -82,5 +81,5 @@ class Extent:
             raise RequestError(400, f"the body has lists or objects nested more than {DEEPEST} deep, or not closed")
 
 
-def _too_many(what: str, there: Any, allowed: int) -> RequestError:
+def _too_many(what: str, there: int, allowed: int) -> RequestError:
     return RequestError(413, f"the request has {there:,} {what}; allowed: up to {allowed:,}")

@@ -19,6 +19,8 @@ from xfed_runtime.serving import ServingError
 from xfed_runtime.serving.limits import Limits
 
 log = logging.getLogger("uvicorn.error")
+faults = log.getChild("connections")
+"""Of connections only the server's own faults are logged: otherwise anyone could fill the log with nonsense."""
 
 OWN_DESCRIPTORS = 64
 """Descriptors kept back from connections: the bundle's files, the log, the event loop."""
@@ -90,6 +92,7 @@ class Connection(H11Protocol):
 
     def __init__(self, *arguments: Any, limits: Limits, waiting: dict[Connection, None]) -> None:
         super().__init__(*arguments)
+        self.logger = faults
         self._limits, self._waiting = limits, waiting
         self._headers_due: asyncio.TimerHandle | None = None
         self._answer_due: asyncio.TimerHandle | None = None
@@ -257,6 +260,7 @@ def server_of(app: Any, limits: Limits, certificate: Path | None = None, key: Pa
         ssl_certfile=certificate,
         ssl_keyfile=key,
     )
+    faults.setLevel(logging.ERROR)  # not sooner: uvicorn has just set up all logging anew
     try:
         config.load()
     except (OSError, ssl.SSLError) as error:
