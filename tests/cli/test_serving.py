@@ -12,9 +12,11 @@ def test_without_the_extra_it_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "xfed_runtime.serving.app", raising=False)
+    monkeypatch.delitem(sys.modules, "xfed_runtime.serving.listening", raising=False)
     assert execute(["serve", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == "xfed: serving needs uvicorn; install it with: pip install 'xfed[serve]'\n"
+    assert (
+        capsys.readouterr().err == "xfed: serving needs uvicorn; install it with: pip install 'xfed-runtime[serve]'\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -22,8 +24,8 @@ def test_without_the_extra_it_says_how_to_get_it(
     [
         (["{folder}"], "is not a bundle: bundle.json cannot be read"),
         (["{folder}", "--device", "{folder}/none.json"], "latency table '{folder}/none.json' cannot be read"),
-        (["{folder}", "--port", "70000"], "70000 is not in the range 0<=x<=65535"),
-        ([], "Missing argument 'BUNDLE'"),
+        (["{folder}", "--port", "70000"], "--port is '70000'; allowed: whole numbers from 0 to 65535"),
+        ([], "the following arguments are required: BUNDLE"),
     ],
 )
 def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str) -> None:

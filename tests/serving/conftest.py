@@ -47,5 +47,5 @@ def halving(bundle: Bundle, pixels: Any) -> dict[int, Policy]:
 
 @pytest.fixture(scope="session")
 def caller(bundle: Bundle) -> Iterator[Caller]:
-    with serving(Service(bundle, Setup(limits=LIMITS))) as ready:
+    with serving(Service(bundle.root, Setup(limits=LIMITS))) as ready:
         yield ready

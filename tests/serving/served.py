@@ -7,18 +7,23 @@ import http.client
 import io
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from xfed_runtime import Predictions
-from xfed_runtime.serving.app import build_app, listen, server_of
+from xfed_runtime.serving.app import build_app
+from xfed_runtime.serving.generations import Generations
+from xfed_runtime.serving.guard import Doors
 from xfed_runtime.serving.limits import Limits
+from xfed_runtime.serving.listening import listen, server_of
 from xfed_runtime.serving.service import Service
+from xfed_runtime.serving.tokens import Tokens
 
 LIMITS = Limits(body=200_000, inputs=20, networks=2)
 
@@ -30,13 +35,14 @@ class Caller:
     port: int
 
     def call(
-        self, method: str, path: str, body: Any = None, kind: str = "application/json"
+        self, method: str, path: str, body: Any = None, kind: str = "application/json", **headers: str
     ) -> tuple[int, str, dict[str, str]]:
         """Give status, body and headers of the answer; a body that is an iterator goes in chunks."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             body = body.encode() if isinstance(body, str) else body
-            connection.request(method, path, body, {"content-type": kind} if body is not None else {})
+            given = {"content-type": kind} if body is not None else {}
+            connection.request(method, path, body, {**given, **headers})
             answer = connection.getresponse()
             return answer.status, answer.read().decode(), {k.lower(): v for k, v in answer.getheaders()}
         finally:
@@ -65,10 +71,17 @@ class Caller:
 
 
 @contextmanager
-def serving(service: Service) -> Iterator[Caller]:
+def serving(
+    service: Service | Generations,
+    tokens: Path | None = None,
+    hosts: Collection[str] | None = None,
+    tls: tuple[Path, Path] | tuple[()] = (),
+) -> Iterator[Caller]:
     """Serve in a thread of this process."""
+    generations = service if isinstance(service, Generations) else Generations(lambda: service)
     with listen("127.0.0.1", 0) as opened:
-        server = server_of(build_app(service))
+        app = build_app(generations, Doors(Tokens(tokens), hosts))
+        server = server_of(app, generations.current.setup.limits, *tls)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]})
         thread.start()
         try:
@@ -76,6 +89,7 @@ def serving(service: Service) -> Iterator[Caller]:
         finally:
             server.should_exit = True
             thread.join(30)
+            generations.close()
             assert not thread.is_alive()
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from tests.deployed import Deployed
 from xfed.cli import execute
+from xfed_runtime.serving.command import main
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,9 @@ def test_a_port_that_is_taken(deployed: Deployed, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.slow
-def test_it_answers_until_interrupted(deployed: Deployed, tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_it_answers_until_interrupted(deployed: Deployed, tmp_path: Path, end: signal.Signals) -> None:
+    (tmp_path / "copies").mkdir()
     device = tmp_path / "device.json"
     table = {"exits_ms": [1.0, 2.0, 3.0], "exits_cpu_ms": [1.0, 2.0, 3.0], "repetitions": 1}
     device.write_text(json.dumps({"device": "d", "runtime": "r", "threads": 1, **table}))
@@ -50,7 +53,7 @@ def test_it_answers_until_interrupted(deployed: Deployed, tmp_path: Path) -> Non
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "TMPDIR": str(tmp_path / "copies")},
     )
     try:
         assert server.stdout is not None
@@ -67,9 +70,49 @@ def test_it_answers_until_interrupted(deployed: Deployed, tmp_path: Path) -> Non
         request.data = b" " * 301
         with pytest.raises(urllib.error.HTTPError, match="413"):
             urllib.request.urlopen(request, timeout=60)
-        server.send_signal(signal.SIGINT)
+        assert list((tmp_path / "copies").glob("xfed-serve-*"))
+        server.send_signal(end)
         out, err = server.communicate(timeout=60)
     finally:
         server.kill()
         server.wait()
     assert (server.returncode, out, err) == (0, "stopped\n", "")
+    assert list((tmp_path / "copies").glob("xfed-serve-*")) == [], "the copy of the bundle is gone"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--batch-wait-ms", "-1"], "--batch-wait-ms is '-1'; allowed: 0 to 1000"),
+        (["--threads", "none"], "--threads is 'none'; allowed: whole numbers from 1"),
+        (["--tls-cert", "cert.pem"], "TLS needs both --tls-cert and --tls-key"),
+        (
+            ["--tls-cert", "cert.pem", "--tls-key", "key.pem"],
+            "certificate 'cert.pem' with key 'key.pem' cannot be used",
+        ),
+        (["--token-file", "none"], "token file 'none' cannot be read"),
+        (["--digest", "0" * 64], "has the digest"),
+        (["--provider", "AbacusExecutionProvider"], "has no execution provider 'AbacusExecutionProvider' here"),
+        (["--no-such-option"], "unrecognized arguments: --no-such-option"),
+    ],
+)
+def test_the_runtimes_own_command_tells_the_same(
+    deployed: Deployed, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    for program, run in (("xfed", lambda given: execute(["serve", *given])), ("xfed-runtime-serve", main)):
+        assert run([str(deployed.path), "--port", "0", *arguments]) == 2
+        told = capsys.readouterr().err
+        assert told.startswith(f"{program}: ")
+        assert sentence in told
+        assert len(told.splitlines()) == 1
+
+
+def test_help_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = []
+    for run in (lambda: execute(["serve", "--help"]), lambda: main(["--help"])):
+        with pytest.raises(SystemExit) as ended:
+            run()
+        assert ended.value.code == 0
+        shown.append(capsys.readouterr().out.partition("options:")[2].split())
+    assert shown[0] == shown[1]
+    assert "--token-file" in shown[0]

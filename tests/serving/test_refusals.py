@@ -8,15 +8,25 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.deployed import Deployed, deploy, random_clients
 from tests.serving.served import Caller, encoded, file_of, serving
-from xfed_runtime import Bundle
+from xfed_runtime import Bundle, BundleError, InputsError
+from xfed_runtime.inputs import ImageInputs
+from xfed_runtime.serving.decoding import decode
 from xfed_runtime.serving.limits import Limits
-from xfed_runtime.serving.service import Service, Setup
+from xfed_runtime.serving.schemas import RequestError
+from xfed_runtime.serving.service import Reply, Service, Setup
+from xfed_runtime.serving.tokens import Access
+from xfed_runtime.sessions import StageEngine
 
 ZEROS = np.zeros((1, 8, 8)).tolist()
 JSON_ZEROS = json.dumps(ZEROS)
@@ -38,7 +48,11 @@ BAD = {
     "malformed": ('{"client": 0, "inputs": [', 400, "the body is not JSON: EOF while parsing"),
     "empty": ("", 400, "the body is not JSON"),
     "no utf-8": (b"\xff\xfe{}", 400, "the body is not JSON"),
-    "deep": ('{"inputs": ' + "[" * 100_000, 400, "the body is not JSON: recursion limit"),
+    "deep": (body("[" * 9 + "]" * 9), 400, "nested more than 8 deep, or not closed"),
+    "deep and open": (body("[" * 12), 400, "nested more than 8 deep, or not closed"),
+    "endless lists": ('{"inputs": ' + "[" * 100_000, 413, "the request has 50,000 lists and objects; allowed: up to"),
+    "endless values": (body(f"[{'0,' * 20_000}0]"), 413, r"20,00\d values; allowed: up to 2,280"),
+    "endless strings": (body("[" + '"",' * 20_000 + "0]"), 413, "strings; allowed: up to 1,040"),
     "a list": ("[1, 2]", 422, "the body: input should be an object"),
     "nothing": ("{}", 422, "inputs: field required"),
     "unknown key": (body(more=', "budgett": 3'), 422, "a request has no 'budgett'; allowed: inputs, client, policy"),
@@ -88,7 +102,8 @@ BAD = {
     "unknown deadline": (body(more=', "deadline_ms": 5'), 422, "a deadline needs this device's latencies"),
     "deadline as text": (body(more=', "deadline_ms": "5"'), 422, "deadline_ms: input should be a valid number"),
     "unknown answer": (body(more=', "answer": "best"'), 422, "answer: input should be 'own' or 'running'"),
-    "answer to a budget": (body(more=', "budget": "60%", "answer": "running"'), 422, "were calibrated for own answers"),
+    "answer to a budget": (body(more=', "budget": "60%", "answer": "running"'), 422, "no policy of running answers"),
+    "quantile alone": (body(more=', "quantile": 0.95'), 422, "quantile goes with deadline_ms"),
 }
 
 
@@ -109,8 +124,7 @@ def test_only_json_is_taken(caller: Caller) -> None:
 
 def test_a_large_body_is_not_taken_in(caller: Caller) -> None:
     assert caller.call("POST", "/predict", body().ljust(200_000))[0] == 200
-    for large in (body().ljust(200_001), (b" " * 50_000 for _ in range(5))):
-        assert caller.refused(large) == (413, "the body is larger than 200,000 bytes")
+    assert caller.refused(body().ljust(200_001)) == (413, "the body is larger than 200,000 bytes")
     assert caller.get("/health") == {"status": "ok"}
 
 
@@ -129,14 +143,14 @@ class Stuck(Service):
         super().__init__(*arguments)
         self.began, self.go = threading.Event(), threading.Event()
 
-    def predict(self, body: bytes) -> Any:
+    def answer(self, questions: Any) -> Any:
         self.began.set()
         assert self.go.wait(30)
-        return super().predict(body)
+        return super().answer(questions)
 
 
 def test_others_are_answered_during_a_prediction_and_too_many_told_to_come_back(bundle: Bundle) -> None:
-    service = Stuck(bundle, Setup(limits=Limits(requests=1)))
+    service = Stuck(bundle.root, Setup(limits=Limits(requests=1)))
     with serving(service) as caller, ThreadPoolExecutor(1) as pool:
         try:
             first = pool.submit(caller.call, "POST", "/predict", body())
@@ -154,7 +168,7 @@ def test_others_are_answered_during_a_prediction_and_too_many_told_to_come_back(
 
 def test_a_body_that_never_comes_makes_room(bundle: Bundle) -> None:
     with (
-        serving(Service(bundle, Setup(limits=Limits(requests=1, body_seconds=0.2)))) as caller,
+        serving(Service(bundle.root, Setup(limits=Limits(requests=1, body_seconds=0.2)))) as caller,
         socket.create_connection(("127.0.0.1", caller.port), timeout=10) as connection,
     ):
         connection.sendall(
@@ -165,7 +179,7 @@ def test_a_body_that_never_comes_makes_room(bundle: Bundle) -> None:
 
 
 def test_a_caller_that_hangs_up_is_no_failure(bundle: Bundle, capfd: pytest.CaptureFixture[str]) -> None:
-    with serving(Service(bundle, Setup())) as caller:
+    with serving(Service(bundle.root, Setup())) as caller:
         with socket.create_connection(("127.0.0.1", caller.port), timeout=10) as connection:
             connection.sendall(
                 b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 90\r\n\r\n{"
@@ -176,15 +190,69 @@ def test_a_caller_that_hangs_up_is_no_failure(bundle: Bundle, capfd: pytest.Capt
     assert capfd.readouterr().err == ""
 
 
+def test_networks_that_are_no_numbers_are_refused_as_such(deployed: Deployed, tmp_path: Path) -> None:
+    own = random_clients(deployed.network, [0, 3])
+    own[3] = {name: torch.full_like(tensor, torch.nan) for name, tensor in own[3].items()}
+    made = deploy(deployed.network, deployed.dataset, tmp_path / "bundle", own, ["onnx-stages"])
+    with serving(Service(made.path, Setup())) as caller:
+        status, detail = caller.refused(body().replace('"client": 0', '"client": 3'))
+        assert status == 503
+        assert re.match("the network of client 3 cannot be used: .* not finite", detail)
+        assert caller.call("POST", "/predict", body())[0] == 200
+    with pytest.raises(BundleError, match="not finite"):
+        Service(made.path, Setup(client=3))
+
+
+def test_an_input_without_a_finite_answer_is_refused_alone(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where weights are so large that some inputs overflow."""
+    service = Service(bundle.root, Setup())
+    run = StageEngine.run
+
+    def overflowing(self: StageEngine, inputs: Any, *more: Any) -> Any:
+        found = run(self, inputs, *more)
+        found.probabilities[inputs[:, 0, 0, 0] > 0.5] = np.nan
+        return found
+
+    monkeypatch.setattr(StageEngine, "run", overflowing)
+    bright = JSON_ZEROS.replace("0.0", "16", 1)
+    questions = [service.read(body(f"[{given}]").encode(), Access()) for given in (JSON_ZEROS, bright, JSON_ZEROS)]
+    assert len({question.kind for question in questions}) == 1
+    good, bad, also_good = service.answer(questions)
+    assert isinstance(bad, RequestError)
+    assert (bad.status, str(bad)) == (422, "the network of client 0 answers with numbers that are not finite")
+    for reply in (good, also_good):
+        assert isinstance(reply, Reply)
+        assert json.loads(reply.content)["answers"][0]["confidence"] > 0
+
+
+@given(
+    pixels=st.lists(st.one_of(st.floats(), st.integers(-300, 300)), min_size=4, max_size=4),
+    scale=st.sampled_from([1.0, 16.0, 255.0]),
+)
+def test_the_server_takes_what_the_runtime_takes(pixels: list[float], scale: float) -> None:
+    inputs = ImageInputs((1, 2, 2), scale, 0.5, 0.5)
+    image = np.array(pixels).reshape(1, 2, 2)
+    try:
+        inputs.prepare(image[None])
+        taken = True
+    except InputsError:
+        taken = False
+    try:
+        decode(inputs, [image.tolist()])
+        assert taken
+    except RequestError:
+        assert not taken
+
+
 class Broken(Service):
     """Fails where nobody expects it."""
 
-    def predict(self, body: bytes) -> Any:
+    def answer(self, questions: Any) -> Any:
         raise RuntimeError("a secret")
 
 
 def test_a_failure_tells_nothing_and_ends_nothing(bundle: Bundle, capfd: pytest.CaptureFixture[str]) -> None:
-    with serving(Broken(bundle, Setup())) as caller:
+    with serving(Broken(bundle.root, Setup())) as caller:
         assert caller.refused(body()) == (500, "the server failed at this request; its log says why")
         assert caller.get("/health") == {"status": "ok"}
         assert 'xfed_requests_total{path="/predict",status="500"} 1\n' in caller.call("GET", "/metrics")[1]

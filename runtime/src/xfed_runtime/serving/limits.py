@@ -1,19 +1,19 @@
-"""What stands before the endpoints: counts every request, and lets only bodies of the right type and size through."""
+"""What a server takes on; a request beyond it is refused before anything is made of it."""
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
-from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from xfed_runtime.serving.metrics import Metrics
+from xfed_runtime.inputs import ImageInputs, Inputs
 from xfed_runtime.serving.schemas import RequestError
 
-PREDICT = "/predict"
-PATHS = (PREDICT, "/bundle", "/health", "/metrics", "/docs", "/openapi.json")
+DEEPEST = 8
+"""Lists and objects inside one another: a request, its inputs, an image's three dimensions, and some to spare."""
+BESIDE_INPUTS = 1000
+"""Strings, values or lists that a request may have beside its inputs: keys, a policy with thresholds and flags."""
+
+_AS_LISTS = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 @dataclass(frozen=True)
@@ -25,81 +25,61 @@ class Limits:
     inputs: int = 256
     """Inputs of a request."""
     requests: int = 32
-    """Prediction requests at once, waiting ones included; more are told to come back."""
+    """Prediction requests computed or waiting for it; more are told to come back. Those still arriving do not count."""
+    arriving: int = 100_000_000
+    """Bytes of all bodies still arriving, of each body those after its first 64 KiB."""
+    connections: int = 500
+    """Connections open at once; fewer where the process may have fewer descriptors."""
+    headers_seconds: float = 10.0
+    """Time until a connection's next request has come, all but its body; TLS has as much for its handshake."""
     body_seconds: float = 30.0
     """Time for a body to arrive."""
+    answer_seconds: float = 30.0
+    """Time for which nothing of an answer may be taken."""
     networks: int = 8
     """Clients' networks in memory."""
 
 
-class Guard:
-    """ASGI middleware; the whole body of a prediction is here, and small enough, before anything reads it."""
+@dataclass(frozen=True)
+class Extent:
+    """How much of what a request can hold, for a bundle's inputs."""
 
-    def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics) -> None:
-        self._app, self._limits, self._metrics = app, limits, metrics
+    strings: int
+    values: int
+    lists: int
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        status = 500
+    @classmethod
+    def of(cls, inputs: Inputs, most_inputs: int) -> Extent:
+        """Count what the most inputs that are allowed need, each in the form that needs most."""
+        if isinstance(inputs, ImageInputs):
+            values, lists, level = 1, 1, 1
+            for size in inputs.shape:
+                values *= size
+            for size in inputs.shape[:-1]:
+                level *= size
+                lists += level
+        else:
+            values, lists = inputs.length, 1
+        return cls(*(BESIDE_INPUTS + most_inputs * each for each in (2, values, lists)))
 
-        async def noting(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
+    def check(self, body: bytes) -> None:
+        """Refuse a body with more than that, or deeper than needed, without parsing it: a few passes over its bytes."""
+        plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+        strings = plain.count(b'"') // 2
+        if strings > self.strings:
+            raise _too_many("strings", strings, self.strings)
+        outside = b"".join(plain.split(b'"')[::2])
+        values = outside.count(b",") + 1
+        if values > self.values:
+            raise _too_many("values", values, self.values)
+        nesting = outside.translate(_AS_LISTS, _NO_BRACKETS)
+        if len(nesting) > 2 * self.lists:
+            raise _too_many("lists and objects", len(nesting) // 2, self.lists)
+        for _ in range(DEEPEST):
+            nesting = nesting.replace(b"[]", b"")
+        if b"[]" in nesting or len(nesting) > DEEPEST:
+            raise RequestError(400, f"the body has lists or objects nested more than {DEEPEST} deep, or not closed")
 
-        try:
-            if (scope["method"], scope["path"]) == ("POST", PREDICT):
-                await self._predict(scope, receive, noting)
-            else:
-                await self._app(scope, receive, noting)
-        finally:
-            self._metrics.request_ended(scope["path"] if scope["path"] in PATHS else "other", status)
 
-    async def _predict(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._metrics.in_progress >= self._limits.requests:
-            busy = {"detail": f"the server is busy with {self._limits.requests} requests; try again"}
-            await JSONResponse(busy, 503, headers={"retry-after": "1"})(scope, receive, send)
-            return
-        self._metrics.in_progress += 1
-        try:
-            body: Message | None = await self._body(Headers(scope=scope), receive)
-
-            async def replay() -> Message:
-                nonlocal body
-                message, body = body, None
-                return message if message is not None else await receive()
-
-            await self._app(scope, replay, send)
-        except RequestError as refusal:
-            await JSONResponse({"detail": str(refusal)}, refusal.status)(scope, receive, send)
-        finally:
-            self._metrics.in_progress -= 1
-
-    async def _body(self, headers: Headers, receive: Receive) -> Message:
-        """Take in the body as one message."""
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
-            raise RequestError(415, f"content-type is {kind!r}; allowed: application/json")
-        too_large = RequestError(413, f"the body is larger than {self._limits.body:,} bytes")
-        length = headers.get("content-length", "")
-        if length.isdecimal() and int(length) > self._limits.body:
-            raise too_large
-        body = bytearray()
-        try:
-            async with asyncio.timeout(self._limits.body_seconds):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise RequestError(400, "the connection was closed before the body was complete")
-                    body += message.get("body", b"")
-                    if len(body) > self._limits.body:
-                        raise too_large
-                    if not message.get("more_body", False):
-                        return {"type": "http.request", "body": bytes(body), "more_body": False}
-        except TimeoutError:
-            seconds = f"{self._limits.body_seconds:g} s"
-            raise RequestError(408, f"the body did not arrive within {seconds}") from None
+def _too_many(what: str, there: int, allowed: int) -> RequestError:
+    return RequestError(413, f"the request has {there:,} {what}; allowed: up to {allowed:,}")

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, WithJsonSchema
-from pydantic.json_schema import models_json_schema
 
-from xfed_runtime.inputs import ImageInputs, Inputs
 from xfed_runtime.policy import Policy
 
 LONGEST_SENTENCE = 300
@@ -44,26 +42,35 @@ class PredictRequest(BaseModel):
     deadline_ms: float | None = Field(
         None, description="milliseconds until an input's answer, from when its computation starts"
     )
+    quantile: float | None = Field(None, description="share of the answers that shall keep the deadline: 0.5 or 0.95")
     answer: Literal["own", "running"] | None = Field(
         None, description="an exit's own answer, or the running mean of the exits passed; the policy's unless given"
     )
+    explain: bool = Field(False, description="also say what every exit answers, and when; this computes all of them")
 
 
-class Answer(BaseModel):
-    """The answer to one input."""
+class ExitAnswer(BaseModel):
+    """What an exit answers to one input."""
 
     label: int = Field(description="index of the class")
     name: str = Field(alias="class", description="name of the class")
     confidence: float = Field(description="probability of the class")
-    probabilities: list[float] = Field(description="of all classes, in the order of GET /bundle")
     exit: int = Field(description="exit that answered, counted from 1")
     macs: int = Field(description="what leaving there costs, the exits passed included")
     ms: float = Field(description="time until the answer, from when the computation of its batch started")
 
 
+class Answer(ExitAnswer):
+    """The answer to one input."""
+
+    probabilities: list[float] = Field(description="of all classes, in the order of GET /bundle")
+    exits: list[ExitAnswer] | None = Field(None, description="what each exit answers, where 'explain' asks for it")
+
+
 class PredictResponse(BaseModel):
     """Answers in the order of the inputs, and the policy that decided."""
 
+    bundle: str = Field(description="id of the bundle that answered")
     client: int
     policy: dict[str, Any]
     answers: list[Answer]
@@ -79,6 +86,21 @@ class Health(BaseModel):
     """The process is up."""
 
     status: Literal["ok"] = "ok"
+
+
+class Readiness(BaseModel):
+    """The server has a bundle whose networks can be asked."""
+
+    status: Literal["ready"] = "ready"
+    bundle: str = Field(description="id of the bundle that answers")
+
+
+class Change(BaseModel):
+    """Which bundle answers now."""
+
+    bundle: str = Field(description="id of the bundle that answers from now on")
+    previous: str | None = Field(description="id of the one that a rollback goes back to")
+    changed: bool = Field(description="false where the bundle on disk was the one that answers already")
 
 
 class ExitCost(BaseModel):
@@ -100,7 +122,8 @@ class KnownPolicy(BaseModel):
 class BundleDescription(BaseModel):
     """What is served."""
 
-    clients: list[int]
+    bundle: str = Field(description="id of the bundle: it changes with anything in it")
+    clients: list[int] = Field(description="clients that the caller may ask for")
     default_client: int | None = Field(description="who answers where a request names no client")
     classes: list[str]
     exits: list[ExitCost]
@@ -130,41 +153,3 @@ def parse(body: bytes, most_inputs: int) -> PredictRequest:
     if len(request.inputs) > most_inputs:
         raise RequestError(422, f"the request has {len(request.inputs):,} inputs; allowed: 1 to {most_inputs}")
     return request
-
-
-def input_schema(inputs: Inputs) -> dict[str, Any]:
-    """Describe one input, as this bundle's network takes it."""
-    if not isinstance(inputs, ImageInputs):
-        rows = {
-            "type": "array",
-            "items": {"type": "integer", "minimum": 0, "maximum": inputs.tokens - 1},
-            "minItems": 1,
-            "maxItems": inputs.length,
-            "description": "token ids",
-        }
-        return {"anyOf": [{"type": "string"}, rows]} if inputs.vocabulary else rows
-    pixels: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": inputs.scale}
-    for size in reversed(inputs.shape):
-        pixels = {"type": "array", "items": pixels, "minItems": size, "maxItems": size}
-    shape = " × ".join(map(str, inputs.shape))
-    pixels["description"] = f"pixels {shape} (channels first), from 0 to {inputs.scale:g}"
-    return {
-        "anyOf": [
-            pixels,
-            _encoded("raw", f"base64 of {shape} bytes, channels first, one per pixel, from 0 to {inputs.scale:g}"),
-            _encoded("file", f"base64 of a PNG or JPEG file of {inputs.shape[-1]} × {inputs.shape[-2]} pixels"),
-        ]
-    }
-
-
-def _encoded(name: str, description: str) -> dict[str, Any]:
-    text = {"type": "string", "contentEncoding": "base64", "description": description}
-    return {"type": "object", "properties": {name: text}, "required": [name], "additionalProperties": False}
-
-
-def request_schemas(inputs: Inputs) -> dict[str, Any]:
-    """Give the OpenAPI components of a request to this bundle: FastAPI knows those of answers only."""
-    _, described = models_json_schema([(PredictRequest, "validation")], ref_template="#/components/schemas/{model}")
-    components: dict[str, Any] = described["$defs"]
-    components[PredictRequest.__name__]["properties"]["inputs"]["items"] = input_schema(inputs)
-    return components

@@ -1,0 +1,63 @@
+"""The bundle that answers and the one before it: a new one takes over once it is checked and loaded, not sooner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+from xfed_runtime import BundleError
+from xfed_runtime.serving import ServingError
+from xfed_runtime.serving.service import Service
+
+
+class Generations:
+    """The service that answers now; requests under way keep the one that they began with. For any thread."""
+
+    def __init__(self, load: Callable[[], Service]) -> None:
+        self._load = load
+        self._changing = Lock()
+        self.current = load()
+        self.previous: Service | None = None
+
+    def reload(self) -> bool:
+        """Load the bundle again and let it answer; tell whether it is another one.
+
+        One that cannot be used is refused with a sentence, and nothing changes.
+        """
+        with self._turn():
+            try:
+                loaded = self._load()
+            except (BundleError, ServingError) as error:
+                raise ServingError(f"{error}; bundle {self.current.id} goes on answering") from None
+            if loaded.id == self.current.id:
+                loaded.close()
+                return False
+            if self.previous is not None:
+                self.previous.close()
+            self.current, self.previous = loaded, self.current
+            return True
+
+    def rollback(self) -> bool:
+        """Let the bundle before this one answer again; once more, and the newer one does."""
+        with self._turn():
+            if self.previous is None:
+                raise ServingError("there is no bundle to go back to: none was loaded before this one")
+            self.current, self.previous = self.previous, self.current
+            return True
+
+    def close(self) -> None:
+        """Remove what the services keep on disk."""
+        for service in (self.current, self.previous):
+            if service is not None:
+                service.close()
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Change one thing at a time; a second change is refused, not queued."""
+        if not self._changing.acquire(blocking=False):
+            raise ServingError("the bundle is being changed already")
+        try:
+            yield
+        finally:
+            self._changing.release()
