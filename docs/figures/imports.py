@@ -30,6 +30,7 @@ ROWS: list[list[tuple[str, float, str]]] = [
     [("evaluation", 0.3, SHARED), ("algorithms", 0.7, SHARED)],
     [("protocol", 0.5, SHARED)],
     [("training", 0.5, SHARED)],
+    [("kernels", 0.5, SHARED)],
     [("models", 0.3, SHARED), ("data", 0.7, SHARED)],
 ]
 WIDTH, HEIGHT = 0.15, 0.052

@@ -16,6 +16,7 @@ COMMANDS = {
     "case-study": ("inference", "Measure early exit against static models, sample by sample."),
     "export": ("deployment", "Write a bundle that devices run without torch."),
     "verify": ("deployment", "Prove that a bundle gives PyTorch's numbers and really skips."),
+    "sign": ("deployment", "Sign a bundle, so that devices can refuse another's."),
     "device-bench": ("deployment", "Measure how long each exit takes on this device."),
     "serve": ("serving", "Answer requests over HTTP, each within its own budget."),
     "data": ("data", "Data sets: what is here, how to get it, how it is dealt out."),
