@@ -29,7 +29,7 @@ from xfed.bundles.card import Card, ExitFigures
 from xfed.bundles.policies import USUAL
 from xfed.data.dataset import Dataset
 from xfed.inference.runtime import EarlyExitRuntime
-from xfed.models.costs import measure
+from xfed.models.costs import count_costs
 from xfed.models.network import EarlyExitNetwork
 from xfed.models.resnet import ResNet18
 from xfed_runtime import Bundle, Policy
@@ -122,7 +122,7 @@ def main() -> int:
     network = ResNet18().build((3, 32, 32), 100, "all").eval()
     images = torch.randint(0, 256, (options.batch, 3, 32, 32), dtype=torch.uint8)
     data = Dataset("noise", images, torch.zeros(options.batch, dtype=torch.int64), tuple(map(str, range(100))))
-    costs = measure(network, data.card.example())
+    costs = count_costs(network, data.card.example())
     macs = [costs.leaving_at(index) for index in range(len(network.exits))]
     usual = {"default": {"policy": USUAL.to_json(), "macs": None, "accuracy": None}}
     raw = images.numpy()

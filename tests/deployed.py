@@ -17,7 +17,7 @@ from xfed.bundles.graphs import StageGraph
 from xfed.bundles.policies import USUAL
 from xfed.data.dataset import Dataset
 from xfed.files import sha256, write_json
-from xfed.models.costs import measure
+from xfed.models.costs import count_costs
 from xfed.models.network import EarlyExitNetwork
 from xfed_runtime.bundle import Bundle
 
@@ -59,7 +59,7 @@ def random_clients(network: EarlyExitNetwork, clients: Sequence[int]) -> dict[in
 
 def contents(network: EarlyExitNetwork, dataset: Dataset, own: Mapping[int, Mapping[str, Tensor]]) -> Contents:
     """What goes into a bundle of a network that no run has trained."""
-    costs = measure(network, dataset.card.example())
+    costs = count_costs(network, dataset.card.example())
     macs = [costs.leaving_at(index) for index in range(len(network.exits))]
     policies = {"default": {"policy": USUAL.to_json(), "macs": None, "accuracy": None}}
     network.load_state_dict(dict(own[min(own)]), strict=False)

@@ -13,6 +13,7 @@ from xfed.runs.reader import Run, open_run
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from xfed.bundles.precision import Precision
     from xfed.calibration.policies import Calibration
 
 
@@ -107,11 +108,12 @@ def export(
     out: str | Path,
     clients: Sequence[int] | None = None,
     formats: Sequence[str] = ("onnx-stages", "onnx-if"),
+    precision: Precision = "fp32",
 ) -> Path:
     """Write a bundle for devices, of some clients or all, and give its folder."""
     from xfed.bundles.bundle import export as write
 
     opened = run if isinstance(run, Run) else open_run(run)
     everyone = range(opened.experiment.dealing.clients)
-    write(opened, list(everyone if clients is None else clients), list(formats), Path(out))
+    write(opened, list(everyone if clients is None else clients), list(formats), Path(out), precision)
     return Path(out)

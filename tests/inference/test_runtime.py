@@ -13,7 +13,7 @@ from tests.models.builders import batch, build, small
 from xfed.evaluation.traces import ExitTrace
 from xfed.inference import runtime as runtime_module
 from xfed.inference.runtime import EarlyExitRuntime
-from xfed.models.costs import measure
+from xfed.models.costs import count_costs
 from xfed.models.network import EarlyExitNetwork
 from xfed_runtime.answers import ANSWERS
 from xfed_runtime.device import Latencies
@@ -69,9 +69,9 @@ def test_a_batch_equals_one_by_one_equals_the_trace(name: str, data: st.DataObje
     assert together.exits.tolist() == simulated.tolist()
     assert together.labels.tolist() == expected.tolist()
     for place, row in enumerate(rows):
-        alone = runtime.predict(inputs[row : row + 1], policy)[0]
-        assert (alone.exit, alone.label) == (together[place].exit, together[place].label)
-        assert alone.probabilities == pytest.approx(together[place].probabilities, abs=1e-5)
+        alone = runtime.predict(inputs[row : row + 1], policy)
+        assert (alone.exits[0], alone.labels[0]) == (together.exits[place], together.labels[place])
+        assert alone.probabilities[0] == pytest.approx(together.probabilities[place], abs=1e-5)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -90,7 +90,7 @@ def test_zero_and_one_exactly(name: str, answer: str) -> None:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_executed_macs_equal_the_cost_table_for_every_exit(name: str) -> None:
     network, inputs, _ = network_and_inputs(name)
-    costs = measure(network, inputs)
+    costs = count_costs(network, inputs)
     runtime = EarlyExitRuntime(network, count=True)
     for j in range(len(network.exits)):
         found = runtime.predict(inputs, Policy("fixed", exit=j + 1))
@@ -111,13 +111,13 @@ def test_executed_macs_of_the_specification(name: str, shape: tuple[int, ...], m
     network = build(name, shape, classes)
     inputs = torch.ones((1, *shape), dtype=torch.long if name == "transformer" else torch.float32)
     runtime = EarlyExitRuntime(network, count=True)
-    found = [runtime.predict(inputs, Policy("fixed", exit=j + 1))[0].macs for j in range(len(millions))]
-    assert [f"{macs / 1e6:.3f}" for macs in found if macs is not None] == millions
+    found = [runtime.predict(inputs, Policy("fixed", exit=j + 1)).macs[0] for j in range(len(millions))]
+    assert [f"{macs / 1e6:.3f}" for macs in found] == millions
 
 
 def test_samples_that_left_are_computed_no_further() -> None:
     network, inputs, trace = network_and_inputs("convnet")
-    costs = measure(network, inputs)
+    costs = count_costs(network, inputs)
     threshold = float(np.sort(trace.own.confidence[:, 0])[5:7].mean())
     seen: list[int] = []
     handle = network.stages[1].register_forward_hook(lambda _, __, output: seen.append(len(output)))

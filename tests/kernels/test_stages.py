@@ -16,7 +16,7 @@ from tests.models.builders import batch, build
 from xfed.kernels.choice import Kernels
 from xfed.kernels.library import identity, library
 from xfed.kernels.stages import FusedStage, fits, fuse
-from xfed.models.costs import measure
+from xfed.models.costs import count_costs
 from xfed.models.images import ChannelsLast
 
 pytestmark = needs_compiler
@@ -173,7 +173,7 @@ def test_a_network_keeps_names_numbers_and_counted_costs() -> None:
     assert [type(stage) is FusedStage for stage in quick.stages] == [index in indices for index in range(3)]
     assert 0 in indices
     assert list(quick.state_dict()) == list(plain.state_dict())
-    assert measure(quick, batch("convnet")) == measure(plain, batch("convnet"))
+    assert count_costs(quick, batch("convnet")) == count_costs(plain, batch("convnet"))
     ours, theirs = quick(batch("convnet")).logits, plain(batch("convnet")).logits
     assert all(torch.allclose(ours[j], theirs[j], atol=1e-5) for j in range(3))
 

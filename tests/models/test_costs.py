@@ -7,7 +7,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.models.builders import batch, build, small
-from xfed.models.costs import Costs, measure
+from xfed.models.costs import Costs, count_costs
 from xfed.models.network import EarlyExitNetwork
 
 NETWORKS = {
@@ -45,7 +45,7 @@ def _millions(costs: Costs) -> list[str]:
 
 @pytest.mark.parametrize("title", NETWORKS)
 def test_figures_of_the_specification(title: str) -> None:
-    costs = measure(*_network(title))
+    costs = count_costs(*_network(title))
     assert _millions(costs) == EXACT[title]
     if title in THOP:
         assert costs.thop is not None
@@ -55,7 +55,7 @@ def test_figures_of_the_specification(title: str) -> None:
 
 
 def test_static_figures_of_the_specification() -> None:
-    cifar, tiny, convnet, _ = (measure(*_network(title)) for title in NETWORKS)
+    cifar, tiny, convnet, _ = (count_costs(*_network(title)) for title in NETWORKS)
     assert cifar.thop is not None
     assert tiny.thop is not None
     assert convnet.thop is not None
@@ -67,7 +67,7 @@ def test_static_figures_of_the_specification() -> None:
 
 @pytest.mark.parametrize("name", ["convnet", "resnet18", "transformer"])
 def test_a_network_with_the_last_exit_alone_costs_the_static_figure(name: str) -> None:
-    every, last = (measure(small(name, exits=exits), batch(name)) for exits in ("all", "last"))
+    every, last = (count_costs(small(name, exits=exits), batch(name)) for exits in ("all", "last"))
     assert last.leaving_at(0) == last.static() == every.static()
     assert every.leaving_at(len(every.exits) - 1) == every.static() + sum(every.exits[:-1])
 
@@ -75,7 +75,7 @@ def test_a_network_with_the_last_exit_alone_costs_the_static_figure(name: str) -
 @pytest.mark.parametrize("title", NETWORKS)
 def test_counts_equal_torchs_counter(title: str) -> None:
     network, example = _network(title)
-    costs = measure(network, example)
+    costs = count_costs(network, example)
     for exits in (range(len(costs.exits)), [0], [len(costs.exits) - 1]):
         with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
             network.eval()(example, exits)
@@ -84,7 +84,7 @@ def test_counts_equal_torchs_counter(title: str) -> None:
 
 def test_training_equals_torchs_counter_for_images() -> None:
     network = small("convnet")
-    costs = measure(network, batch("convnet"))
+    costs = count_costs(network, batch("convnet"))
     exits = range(len(costs.exits))
     parameters = list(network.parameters())
     with FlopCounterMode(display=False) as counter:
@@ -95,7 +95,7 @@ def test_training_equals_torchs_counter_for_images() -> None:
 
 def test_training_equals_torchs_counter_for_text() -> None:
     network = small("transformer", dropout=0.0)
-    costs = measure(network, batch("transformer"))
+    costs = count_costs(network, batch("transformer"))
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         logits = network(batch("transformer", 1), [len(costs.exits) - 1]).logits
         torch.autograd.grad(next(iter(logits.values())).sum(), network.stages.parameters())
@@ -116,15 +116,15 @@ def test_measuring_leaves_no_trace() -> None:
     network = small("resnet18").train()
     before = {key: tensor.clone() for key, tensor in network.state_dict().items()}
     random_state = torch.random.get_rng_state()
-    first = measure(network, batch("resnet18"))
+    first = count_costs(network, batch("resnet18"))
     assert network.training
     assert all(torch.equal(tensor, before[key]) for key, tensor in network.state_dict().items())
     assert torch.equal(random_state, torch.random.get_rng_state())
-    assert first == measure(network, batch("resnet18", 1)), "counted per sample"
+    assert first == count_costs(network, batch("resnet18", 1)), "counted per sample"
 
 
 def test_group_norm_counts_in_neither_convention() -> None:
-    batched, grouped = (measure(small("resnet18", norm=norm), batch("resnet18")) for norm in ("batch", "group"))
+    batched, grouped = (count_costs(small("resnet18", norm=norm), batch("resnet18")) for norm in ("batch", "group"))
     assert batched.thop is not None
     assert grouped.thop is not None
     assert grouped.stages == batched.stages

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from xfed.errors import InputError
-from xfed.models.costs import measure
+from xfed.models.costs import count_costs
 from xfed.models.network import Exit
 from xfed.models.wrap import ChannelsLastExit, VectorExit, split
 
@@ -47,7 +47,7 @@ def test_sequences() -> None:
     assert torch.allclose(network.exits[0].pool(vectors), vectors.mean(1))
     assert network(torch.randint(0, 20, (2, 7))).logits[1].shape == (2, 3)
     # Attention on 7 positions: 4·7·6² + 2·7²·6; feed-forward 2·7·6·8; then 6·3 for each exit.
-    assert measure(network, torch.zeros(1, 7, dtype=torch.long)).leaving_at(1) == 1008 + 588 + 672 + 2 * 18
+    assert count_costs(network, torch.zeros(1, 7, dtype=torch.long)).leaving_at(1) == 1008 + 588 + 672 + 2 * 18
 
 
 def test_sequences_with_channels_first() -> None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from xfed.data.dataset import Dataset
 from xfed.data.views import View
 from xfed.models.convnet import ConvNet
-from xfed.models.costs import measure
+from xfed.models.costs import count_costs
 from xfed.models.layout import Layout, ModelState
 from xfed.models.network import seeded
 from xfed.training.distillation import CachedTeacher, Distillation, LiveTeacher, SteppingTeacher, Teacher, divergence
@@ -34,7 +34,7 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 
 def trainer_with(norm: Literal["none", "batch"]) -> Trainer:
     network = seeded(ConvNet(ConvNet.Settings(width=4, norm=norm)), (1, 8, 8), 10, "all", seed=3)
-    return Trainer(network, Layout.of(network), measure(network, torch.zeros(1, 1, 8, 8)), torch.device("cpu"), 8)
+    return Trainer(network, Layout.of(network), count_costs(network, torch.zeros(1, 1, 8, 8)), torch.device("cpu"), 8)
 
 
 def view(samples: int = 20) -> View:

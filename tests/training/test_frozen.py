@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tests.models.builders import small
 from xfed.data.dataset import Dataset
 from xfed.data.views import View
-from xfed.models.costs import measure
+from xfed.models.costs import count_costs
 from xfed.models.layout import Layout, ModelState
 from xfed.models.network import EarlyExitNetwork, Exit, StageState
 from xfed.models.parts import Parts
@@ -34,7 +34,7 @@ def trainer_of(network: EarlyExitNetwork, samples: int, kind: Any = "image") -> 
     inputs = torch.randint(1, 50, (samples, *shape), dtype=torch.uint8, generator=generator)
     labels = torch.randint(0, 5, (samples,), generator=generator)
     data = Dataset("some", inputs, labels, tuple("abcde"), kind=kind)
-    costs = measure(network, data.card.example())
+    costs = count_costs(network, data.card.example())
     return Trainer(network, Layout.of(network), costs, torch.device("cpu"), BATCH), View(data, torch.arange(samples))
 
 

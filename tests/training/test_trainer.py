@@ -14,7 +14,7 @@ from tests.models.builders import small
 from xfed.data.dataset import Dataset
 from xfed.data.views import ClientData, View
 from xfed.federation.host import build_trainer
-from xfed.models.costs import measure
+from xfed.models.costs import count_costs
 from xfed.models.layout import Layout, ModelState
 from xfed.models.parts import Parts
 from xfed.running import partition_of
@@ -131,7 +131,9 @@ def test_training_waits_once_per_phase_however_many_batches_there_are(kind: str)
     data = Dataset("some", inputs, torch.arange(20) % 3, tuple("abc"), kind=kind)  # type: ignore[arg-type]
     found = []
     for size in (20, 4):
-        trainer = Trainer(network, Layout.of(network), measure(network, data.card.example()), torch.device("cpu"), size)
+        trainer = Trainer(
+            network, Layout.of(network), count_costs(network, data.card.example()), torch.device("cpu"), size
+        )
         phase = replace(PHASE, clip=1.0)
         view = View(data, torch.arange(20))
         trainer.train(trainer.snapshot(), view, [phase], STREAM, Meter())  # costs are counted once per shape

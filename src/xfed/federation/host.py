@@ -18,7 +18,7 @@ from xfed.errors import InputError
 from xfed.evaluation.accuracy import Evaluation, evaluate
 from xfed.experiment.recipe import Recipe
 from xfed.kernels.choice import STANDARD, Kernels
-from xfed.models.costs import measure
+from xfed.models.costs import count_costs
 from xfed.models.layout import Layout, ModelState
 from xfed.models.parts import Parts
 from xfed.models.subnetwork import Level, Subnetworks
@@ -35,7 +35,7 @@ def build_trainer(recipe: Recipe, card: DataCard, device: str, kernels: Kernels 
     """Build the resident network and the loops over it."""
     network = recipe.network(card.input_shape, len(card.classes))
     try:
-        costs = measure(network, card.example())
+        costs = count_costs(network, card.example())
     except IndexError:
         raise InputError(
             f"data set {card.name!r} has token ids up to {(card.tokens or 1) - 1}, which model "
@@ -186,7 +186,7 @@ class Host:
         if level not in self.levels:
             subnetworks = Subnetworks(full.network, full.layout)
             network, layout = subnetworks.carve(level)
-            costs = measure(network.to("cpu"), self.card.example())
+            costs = count_costs(network.to("cpu"), self.card.example())
             trainer = Trainer(network, layout, costs, full.device, full.batch_size)
             self.levels[level] = (trainer, subnetworks.initial(self.initial, level))
         return self.levels[level]

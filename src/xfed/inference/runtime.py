@@ -20,17 +20,7 @@ from xfed_runtime.walking import walk
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """The answer for one sample: class, probabilities, the exit it came from (from 0), MACs spent on it."""
-
-    label: int
-    probabilities: NDArray[np.float32]
-    exit: int
-    macs: int | None
-
-
-@dataclass(frozen=True)
-class Predictions:
+class Answered:
     """The answers for a batch, in the order of its samples; `executed` is what all of them together cost."""
 
     labels: NDArray[np.int64]
@@ -41,11 +31,6 @@ class Predictions:
 
     def __len__(self) -> int:
         return len(self.labels)
-
-    def __getitem__(self, sample: int) -> Prediction:
-        """Give the answer for one sample."""
-        macs = None if self.macs is None else int(self.macs[sample])
-        return Prediction(int(self.labels[sample]), self.probabilities[sample], int(self.exits[sample]), macs)
 
 
 class EarlyExitRuntime:
@@ -62,7 +47,7 @@ class EarlyExitRuntime:
         self.latencies = latencies
         self.count = count
 
-    def predict(self, inputs: Tensor, policy: Policy) -> Predictions:
+    def predict(self, inputs: Tensor, policy: Policy) -> Answered:
         """Answer a batch of inputs as the network takes them, batch first."""
         started = time.perf_counter()
         places = self.network.places
@@ -85,7 +70,7 @@ class EarlyExitRuntime:
         if self.count:
             macs = np.cumsum([all_of_them // max(samples, 1) for all_of_them, samples in spent])[found.exits]
             executed = sum(all_of_them for all_of_them, _ in spent)
-        return Predictions(found.probabilities.argmax(axis=1), found.probabilities, found.exits, macs, executed)
+        return Answered(found.probabilities.argmax(axis=1), found.probabilities, found.exits, macs, executed)
 
 
 def _rows(state: StageState, chosen: NDArray[np.int64]) -> StageState:

@@ -61,7 +61,7 @@ class Costs:
         return sum(self.exits[j] for j in exits) * (1 + exits_train)
 
 
-def measure(network: EarlyExitNetwork, example: Tensor) -> Costs:
+def count_costs(network: EarlyExitNetwork, example: Tensor) -> Costs:
     """Count by running the network once, on the first sample of `example`.
 
     Token ids have no gradient either, but the embedding behind them has: then every layer passes its gradient on.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from xfed.models.costs import Costs, measure
+from xfed.models.costs import Costs, count_costs
 from xfed.models.layout import Layout
 from xfed.models.network import EarlyExitNetwork, StageState, hidden
 from xfed.models.parts import Parts
@@ -58,7 +58,7 @@ class Description:
 @torch.no_grad()
 def describe(network: EarlyExitNetwork, example: Tensor) -> Description:
     """Describe a network by running it on the first sample of `example`."""
-    costs, layout = measure(network, example), Layout.of(network)
+    costs, layout = count_costs(network, example), Layout.of(network)
     rows: list[Piece] = []
     was_training = network.training
     network.eval()

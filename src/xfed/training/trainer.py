@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
 from xfed.data.views import View
-from xfed.models.costs import Costs, measure
+from xfed.models.costs import Costs, count_costs
 from xfed.models.layout import Layout, ModelState
 from xfed.models.network import EarlyExitNetwork, ExitOutputs, rows
 from xfed.models.parts import Parts
@@ -243,7 +243,7 @@ class Trainer:
         """Give the cost of one of these inputs: shorter text costs less."""
         shape = inputs.shape[1:]
         if shape not in self._costs_by_shape:
-            self._costs_by_shape[shape] = measure(self.network, inputs[:1])
+            self._costs_by_shape[shape] = count_costs(self.network, inputs[:1])
         return self._costs_by_shape[shape]
 
     @property

@@ -60,7 +60,7 @@ class ExitAnswer(BaseModel):
     ms: float = Field(description="time until the answer, from when the computation of its batch started")
 
 
-class Answer(ExitAnswer):
+class FinalAnswer(ExitAnswer):
     """The answer to one input."""
 
     probabilities: list[float] = Field(description="of all classes, in the order of GET /bundle")
@@ -73,7 +73,7 @@ class PredictResponse(BaseModel):
     bundle: str = Field(description="id of the bundle that answered")
     client: int
     policy: dict[str, Any]
-    answers: list[Answer]
+    answers: list[FinalAnswer]
 
 
 class Problem(BaseModel):

@@ -17,10 +17,10 @@ from xfed_runtime.serving.describing import input_schema
 from xfed_runtime.serving.limits import Extent, Limits
 from xfed_runtime.serving.networks import Networks
 from xfed_runtime.serving.schemas import (
-    Answer,
     BundleDescription,
     ExitAnswer,
     ExitCost,
+    FinalAnswer,
     KnownPolicy,
     PredictResponse,
     RequestError,
@@ -149,7 +149,7 @@ class Service:
         self, question: Question, found: Predictions, passed: Sequence[Predictions], rows: Sequence[int]
     ) -> Reply:
         answers = [
-            Answer.model_construct(
+            FinalAnswer.model_construct(
                 **self._fields(found, row),
                 probabilities=found.probabilities[row].tolist(),
                 exits=[ExitAnswer.model_construct(**self._fields(each, row)) for each in passed] or None,
