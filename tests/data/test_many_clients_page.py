@@ -20,7 +20,7 @@ def test_everything_on_the_page_works(tmp_path: Path, monkeypatch: pytest.Monkey
     blocks = re.findall(r"```console\n(.+?)```", PAGE, re.DOTALL)
     many, save, use = (line.split()[1:] for block in blocks for line in block.splitlines())
     assert execute([*many, *SMALL.split()]) == 0, "the page's own run, with less of everything"
-    assert open_run(Path("small")).experiment.samples_per_client == 40
+    assert open_run(Path("small")).experiment.dealing.samples_per_client == 40
     assert execute(save) == 0
     assert execute([*use, "--out", "used"]) == 0
     assert open_run(Path("used")).experiment.dealing.clients == 1_000

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 import numpy as np
+import yaml
 
 from xfed.bundles.precision import Comparison
 from xfed.runs.reader import Run
@@ -139,5 +140,5 @@ def markdown(card: Card) -> str:
         lines.append(f"| {number} | {each.macs:,} | {each.macs / full:.1%} | {accuracy} | {running} |{beside}")
     lines += ["", "## Calibration", "", f"{card.calibration[:1].upper()}{card.calibration[1:]}.", ""]
     lines += ["## Must not be used for", "", *(f"- {line}" for line in NOT_FOR), "", "## Settings", "", "```"]
-    lines += [f"{name}: {value}" for name, value in card.settings.items()]
+    lines += yaml.safe_dump(dict(card.settings), sort_keys=False, allow_unicode=True).splitlines()
     return "\n".join([*lines, "```", "", f"Run {card.fingerprint or 'unknown'}.", ""])
