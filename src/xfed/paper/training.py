@@ -23,7 +23,7 @@ MUS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 LAMBDAS = (0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6)
 LAST_EXIT_NUMBERS = 51_300
 """Numbers in the last exit of ResNet-18 for 100 classes."""
-REPETITIONS = 5
+REPETITIONS = 3
 
 # Table 4
 
