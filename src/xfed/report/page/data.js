@@ -31,6 +31,12 @@ function quantity(value, unit) {
   return value.toFixed(0) + " " + unit;
 }
 
+// A number for an axis, which names the unit itself.
+function compact(value) {
+  const [size, letter] = [[1e12, " T"], [1e9, " G"], [1e6, " M"], [1e3, " k"]].find(([least]) => Math.abs(value) >= least) ?? [1, ""];
+  return Number((value / size).toPrecision(4)) + letter;
+}
+
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
 // The mean of the lowest tenth of clients, at least of one.

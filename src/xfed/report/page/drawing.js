@@ -29,6 +29,7 @@ function chart(place, lines, { x, y, height = 300, xText, yText, hooks = {}, axe
     width: place.clientWidth,
     height,
     scales: { x: { time: false, ...(axes.x ?? {}) }, y: axes.y ?? {} },
+    legend: { markers: { width: 2, fill: (made, index) => made.series[index].stroke() } },
     cursor: { drag: { x: false, y: false }, points: { size: 7 } },
     hooks,
     axes: [

@@ -65,7 +65,7 @@ function showRounds() {
       lines.push({ name: each.name, x: each.evaluations.round, y: values, look: number, points: true });
     });
   }
-  if (lines.length) chart(byId("rounds-plot"), lines, { x: "round", y: "accuracy (%)", yText: (value) => value.toFixed(1) });
+  if (lines.length) chart(byId("rounds-plot"), lines, { x: "round", y: "accuracy (%)", yText: (value) => Number(value.toFixed(2)) });
 }
 
 // The compared runs, the active one first; where nothing can be compared, the first six.
@@ -99,7 +99,7 @@ function showClients() {
   };
   chart(byId("clients-plot"), lines, {
     x: "clients (%), worst first", y: "accuracy (%)", hooks: { drawClear: [shadeWorst] },
-    xText: (value) => value.toFixed(0), yText: (value) => value.toFixed(1), axes: { x: { range: [0, 100] } },
+    xText: (value) => value.toFixed(0), yText: (value) => Number(value.toFixed(2)), axes: { x: { range: [0, 100] } },
   });
 }
 
@@ -152,7 +152,7 @@ function showCosts() {
     const y = read(each.records);
     return { name: each.name, x: Array.from(y, (_, i) => i + 1), y, look: number };
   });
-  const text = (unit) => ({ x: "round", y: "", height: 260, yText: (value) => quantity(value, unit).replace(/\.?0+ /, " ") });
+  const text = (unit) => ({ x: "round", y: "", height: 260, yText: (value) => compact(value) + unit });
   chart(byId("bytes-plot"), lines((r) => Array.from(r.bytes_down, (value, i) => value + r.bytes_up[i])), text("B"));
   chart(byId("macs-plot"), lines((r) => Array.from(r.macs)), text("MAC"));
 }
@@ -162,7 +162,7 @@ function startSections() {
   const exits = Math.max(...runs.map((each) => each.exits.length));
   const numbered = Array.from({ length: exits }, (_, j) => ["exit " + (j + 1), "exit " + (j + 1)]);
   const single = runs.map((each, index) => ["run " + index, "all exits of " + each.name]);
-  options(byId("rounds-what"), [...single.slice(0, 1), ["averaged", "compared methods, averaged over exits"], ...numbered.map(([v, t]) => [v, "compared methods, " + t]), ...single.slice(1)]);
+  options(byId("rounds-what"), [["averaged", "compared methods, averaged over exits"], ...numbered.map(([v, t]) => [v, "compared methods, " + t]), ...single], "run " + choice.active);
   byId("rounds-what").addEventListener("change", showRounds);
   keepDrawn("rounds", showRounds);
   options(byId("clients-what"), [...(runs.some(canExit) ? [["threshold", "under the threshold, at equal cost"]] : []), ["averaged", "averaged over exits"], ...numbered]);

@@ -87,7 +87,8 @@ function showThresholds() {
 
 function shareBar(place, shares) {
   place.replaceChildren(...Array.from(shares).map((share, j) => {
-    const part = element("span", { textContent: share >= 0.14 ? "exit " + (j + 1) + " · " + percent(share, 0) : "" });
+    const text = share >= 0.3 ? "exit " + (j + 1) + " · " + percent(share, 0) : share >= 0.12 ? percent(share, 0) : "";
+    const part = element("span", { textContent: text });
     part.style.width = 100 * share + "%";
     part.style.background = ["#9bd3f7", "#f2b48a", "#8fdcc2", "#e9bcd6", "#ecd08a", "#c3c9d0"][j % 6];
     part.title = "exit " + (j + 1) + ": " + percent(share);
@@ -150,9 +151,12 @@ handle.setAttribute("aria-label", "threshold, on the curve");
 handle.setAttribute("aria-valuemin", "0");
 handle.setAttribute("aria-valuemax", "1");
 
-function placeHandle(found) {
+let lastFound = null;
+
+function placeHandle(found = lastFound) {
   const drawn = charts.get(byId("trade-off-plot"));
-  if (!drawn) return;
+  lastFound = found;
+  if (!drawn || !found) return;
   handle.style.left = drawn.valToPos(found.shownCost, "x") + "px";
   handle.style.top = drawn.valToPos(100 * found.shownAccuracy, "y") + "px";
   handle.setAttribute("aria-valuenow", GRID[shownLevel()]);
@@ -178,7 +182,7 @@ function showTradeOff() {
   const place = byId("trade-off-plot");
   const drawn = chart(place, lines, {
     x: "mean " + choice.unit + " per sample", y: "accuracy (%)", height: Math.max(280, Math.min(430, innerHeight - 160)),
-    xText: (value) => quantity(value, choice.unit).replace(/0+ /, " ").replace(/\. /, " "), yText: (value) => value.toFixed(value % 1 ? 1 : 0),
+    xText: compact, yText: (value) => Number(value.toFixed(2)), hooks: { draw: [() => placeHandle()] },
   });
   drawn.over.append(handle);
   drawn.over.addEventListener("pointerdown", (event) => {
@@ -255,6 +259,7 @@ function activate(index) {
   if (!choice.compared.includes(each.name)) choice.compared = [each.name, ...choice.compared].slice(0, MOST_COMPARED);
   options(byId("split"), splits.map((split) => [split, split]), choice.split);
   options(byId("unit"), units.map((unit) => [unit, unit]), choice.unit);
+  for (const [id, all] of [["split", splits], ["unit", units]]) byId(id).parentElement.style.display = all.length > 1 ? "" : "none";
   showPicks();
 }
 
@@ -266,8 +271,9 @@ function startTradeOff() {
   }
   choice.level = GRID.findIndex((value) => value >= 0.8);
   choice.compared = able.slice(0, MOST_COMPARED).map(([, each]) => each.name);
-  options(byId("active"), able.map(([index, each]) => [index, each.name]), able[0][0]);
-  activate(able[0][0]);
+  const [first] = able.find(([, each]) => each.method === "xfed") ?? able[0];
+  options(byId("active"), able.map(([index, each]) => [index, each.name]), first);
+  activate(first);
   byId("active").addEventListener("change", () => { activate(Number(byId("active").value)); showThresholds(); redraws.forEach((draw) => draw()); });
   byId("split").addEventListener("change", () => { choice.split = byId("split").value; choice.client = trace().clients[0]; showThresholds(); showTradeOff(); });
   byId("unit").addEventListener("change", () => { choice.unit = byId("unit").value; showTradeOff(); });
