@@ -20,11 +20,11 @@ from time import process_time
 import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
-
 from xfed.assembly import build_host
+from xfed.engines.allocator import keep_freed_memory
+
 from xfed.data.dataset import Dataset
 from xfed.data.dealing.partition import Partition, Split
-from xfed.engines.allocator import keep_freed_memory
 from xfed.evaluation.accuracy import Evaluation, evaluate
 from xfed.experiment import Experiment
 from xfed.federation.host import Host, Task

@@ -1,4 +1,4 @@
-"""Shallow exits after the fact: the federation is the single-exit one to the bit, and only shallow exits train on it."""
+"""Shallow exits after the fact: the federation is the single-exit one to the bit; only shallow exits train on it."""
 
 from __future__ import annotations
 

@@ -46,9 +46,9 @@ def _run(
 ) -> None:
     chosen = artefact(name)
     given = {key: value for key, value in place.items() if value is not None}
-    names = [text.split(",") if text else None for text in (datasets, methods)]
-    check_datasets(names[0])
-    choice = Choice(scale, *names, tuple(parse_seeds(seeds)), given)
+    wanted_datasets, wanted_methods = (text.split(",") if text else None for text in (datasets, methods))
+    check_datasets(wanted_datasets)
+    choice = Choice(scale, wanted_datasets, wanted_methods, tuple(parse_seeds(seeds)), given)
     planned = chosen.plan(choice, out / "runs", reuse)
     tell_plan(planned)
     if only_plan:

@@ -181,7 +181,9 @@ def single(results: Results) -> Product:
         "data set", "ε", "static MACs (M)", "published static", "X-FED MACs (M)", "published X-FED", "saved (%)",
         "published saved", "saved by the published MACs",
     ]  # fmt: skip
-    cost_text = "Mean over clients of the mean over test samples; exact MACs. Published: Section 5.3.1, thop's convention."
+    cost_text = (
+        "Mean over clients of the mean over test samples; exact MACs. Published: Section 5.3.1, thop's convention."
+    )
     sheets = {"table": results.sheet(header, rows, text), "macs": results.sheet(cost_header, costs, cost_text, "MACs")}
     return Product(sheets, {"figure": drawing})
 
@@ -224,7 +226,11 @@ def motivation_wanted(choice: Choice) -> list[Wanted]:
     ]
 
 
-SAME = {"joint": ("Table 5", "none"), "joint + local KD": ("Table 3", "local KD"), "joint + cross-client KD": ("Table 5", "KD + TM + SS")}
+SAME = {
+    "joint": ("Table 5", "none"),
+    "joint + local KD": ("Table 3", "local KD"),
+    "joint + cross-client KD": ("Table 5", "KD + TM + SS"),
+}
 """Where the bars of Figure 2 are printed as rows of tables; "local" nowhere."""
 
 

@@ -15,6 +15,7 @@ from xfed.paper.scales import TASKS, Choice, Wanted
 from xfed.report.case_study import lines as case_lines
 from xfed.report.drawing import bars, lines
 from xfed.report.sheet import Cell, Number, accuracy, over_seeds
+from xfed.runs.reader import Run
 
 SHOWN = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 FOLLOWED = (0.4, 0.6, 0.8)
@@ -60,7 +61,16 @@ def trade_off(results: Results) -> Product:
         claims.append([task.title, *_claimed(read, claim)])
         lines(panel, curves, "mean MACs per sample (million)", "accuracy (%)")
         panel.set_title(task.title, fontsize=9)
-    header = ["data set", "method", "read off", "value", "full accuracy", "full MACs (M)", "best accuracy", "its MACs (M)"]
+    header = [
+        "data set",
+        "method",
+        "read off",
+        "value",
+        "full accuracy",
+        "full MACs (M)",
+        "best accuracy",
+        "its MACs (M)",
+    ]
     text = f"Thresholds ε from 0 to 1 in steps of {GRID[1]:g} on test samples; mean over clients; exact MACs."
     stated = f"{text} X-FED against the others, lowest to highest. Published: Section 5.2."
     sheets = {
@@ -123,9 +133,9 @@ def threshold(results: Results) -> Product:
     return Product({"table": results.sheet(header, rows, text)}, {"figure": drawing})
 
 
-def _over_rounds(run, epsilon: float) -> tuple[list[float], list[float]]:  # type: ignore[no-untyped-def]
+def _over_rounds(run: Run, epsilon: float) -> tuple[list[float], list[float]]:
     rounds = [each.round for each in run.evaluations() if run.directory.trace("test", each.round).is_file()]
-    place = int(round(100 * epsilon))
+    place = round(100 * epsilon)
     return [float(each) for each in rounds], [float(curve(run, each)[0][place]) / 1e6 for each in rounds]
 
 

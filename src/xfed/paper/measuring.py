@@ -18,7 +18,7 @@ GRID = np.arange(101) / 100
 """Thresholds of the paper's curves."""
 
 
-def tested(run: Run, round: int | None = None) -> ExitTrace:
+def read_test_trace(run: Run, round: int | None = None) -> ExitTrace:
     """Read a run's test trace."""
     trace = run.trace("test", round)
     if trace is None:
@@ -31,16 +31,16 @@ def at_threshold(runs: Sequence[Run], epsilon: float) -> tuple[Number, Number]:
     accuracies, spreads, costs = [], [], []
     for run in runs:
         policy = Policy("confidence", threshold=epsilon)
-        found = [outcome(policy, trace, run.exit_macs) for trace in tested(run).by_client().values()]
-        accuracies.append(100 * np.mean([each.accuracy for each in found]))
-        spreads.append(100 * np.std([each.accuracy for each in found]))
-        costs.append(np.mean([each.cost for each in found]) / 1e6)
+        found = [outcome(policy, trace, run.exit_macs) for trace in read_test_trace(run).by_client().values()]
+        accuracies.append(100 * float(np.mean([each.accuracy for each in found])))
+        spreads.append(100 * float(np.std([each.accuracy for each in found])))
+        costs.append(float(np.mean([each.cost for each in found])) / 1e6)
     return over_seeds(accuracies, spreads), over_seeds(costs)
 
 
 def curve(run: Run, round: int | None = None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Give cost (MACs) and accuracy (%) along the grid of thresholds, each client counting the same."""
-    trace = tested(run, round)
+    trace = read_test_trace(run, round)
     macs = np.asarray(run.exit_macs, dtype=np.float64)
     _, owners, counts = np.unique(trace.owners, return_inverse=True, return_counts=True)
     weights = 1 / (len(counts) * counts[owners])

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xfed.algorithms.common.matching import cosines, match_teachers
 from xfed.paper import published
@@ -49,8 +50,8 @@ def matching(results: Results) -> Product:
         rows.append([str(sampled), Number(ours[-1], digits=5), Number(theirs)])
     drawing = results.drawing(1)
     (panel,) = drawing.panels
-    sampled = list(published.MATCHING_SECONDS)
-    curves = {"ours": (sampled, ours), "published": (sampled, list(published.MATCHING_SECONDS.values()))}
+    sizes = list(published.MATCHING_SECONDS)
+    curves = {"ours": (sizes, ours), "published": (sizes, list(published.MATCHING_SECONDS.values()))}
     lines(panel, curves, "sampled clients", "seconds")
     panel.set_yscale("log")
     header = ["sampled clients", "seconds", "published seconds"]
@@ -88,7 +89,7 @@ def weights(results: Results) -> Product:
         panel.set_xlabel("teacher")
         panel.set_ylabel("student")
     header = ["setting", "own weight, last round", "own weight, all rounds", "published (approximately)"]
-    text = "Weight that a client's own last exit has in its teacher: mean ± std over participants. Published: Section 5.3.4."
+    text = "Weight of a client's own last exit in its teacher: mean ± std over participants. Published: Section 5.3.4."
     return Product({"table": results.sheet(header, rows, text)}, {"figure": drawing})
 
 
@@ -96,7 +97,7 @@ def _noted(run: Run) -> list[int]:
     return [r for r in range(1, run.experiment.training.rounds + 1) if "teacher_weights" in run.notes(r)]
 
 
-def _own(run: Run, round: int) -> np.ndarray:  # type: ignore[type-arg]
+def _own(run: Run, round: int) -> NDArray[np.float64]:
     notes = run.notes(round)
     same = notes["teacher_students"].numpy()[:, None] == notes["teachers"].numpy()[None, :]
     return np.asarray(notes["teacher_weights"].numpy()[same])
@@ -128,7 +129,7 @@ def rounds(results: Results) -> Product:
                 row: list[Cell] = [TASKS[wanted.dataset].title, f"{across[place]} of {total}", f"exit {j + 1}"]
                 rows.append([*row, Number(float(values[place, j])), theirs])
     header = ["data set", "round", "exit", "ours", "published"]
-    text = "Accuracy in %, mean over clients, at the evaluated rounds nearest to the quarters. Published: Table 5, at the end."
+    text = "Accuracy in %, mean over clients, at evaluated rounds nearest to the quarters. Published: Table 5, the end."
     return Product({"table": results.sheet(header, rows, text)}, {"figure": drawing})
 
 
@@ -137,9 +138,7 @@ def rounds(results: Results) -> Product:
 
 def schedules_wanted(choice: Choice) -> list[Wanted]:
     """X-FED with every schedule."""
-    return [
-        Wanted(dataset, 0.3, "xfed", name, (("xfed.schedule", name),)) for dataset in BOTH for name in SCHEDULES
-    ]
+    return [Wanted(dataset, 0.3, "xfed", name, (("xfed.schedule", name),)) for dataset in BOTH for name in SCHEDULES]
 
 
 def schedules(results: Results) -> Product:
@@ -162,17 +161,19 @@ def schedules(results: Results) -> Product:
         panel.set_title(title, fontsize=9)
         panel.set_ylabel("accuracy (%)")
     header = ["data set", "R(t)", *(f"exit {j + 1}" for j in range(most))]
-    text = "Accuracy in %, last evaluation: mean ± std over clients; margins in points. Published: Section 5.4.3, in rows of their own."
+    text = (
+        "Accuracy in %, last evaluation: mean ± std over clients; margins in points. Published, in rows: Section 5.4.3."
+    )
     return Product({"table": results.sheet(header, rows, text)}, {"figure": drawing})
 
 
 def hyper_wanted(choice: Choice) -> list[Wanted]:
     """X-FED over μ and over λ; tests take three values of each."""
-    thin = slice(None, None, 3) if choice.scale == "tiny" else slice(None)
+    step = 3 if choice.scale == "tiny" else 1
     found = []
     for dataset in BOTH:
-        found += [Wanted(dataset, 0.3, "xfed", f"μ = {mu:g}", (("xfed.mu", mu),)) for mu in MUS[thin]]
-        found += [Wanted(dataset, 0.3, "xfed", f"λ = {lam:g}", (("xfed.lam", lam),)) for lam in LAMBDAS[thin]]
+        found += [Wanted(dataset, 0.3, "xfed", f"μ = {mu:g}", (("xfed.mu", mu),)) for mu in MUS[::step]]
+        found += [Wanted(dataset, 0.3, "xfed", f"λ = {lam:g}", (("xfed.lam", lam),)) for lam in LAMBDAS[::step]]
     return found
 
 
@@ -225,10 +226,12 @@ def traffic(results: Results) -> Product:
         rows.append([method, Number(down / 1000, digits=3), Number(up / 1000, digits=3), more, theirs])
     drawing = results.drawing(1)
     (panel,) = drawing.panels
-    bars(panel, list(sizes), {"down": [d / 1000 for d, _ in sizes.values()], "up": [u / 1000 for _, u in sizes.values()]})
+    bars(
+        panel, list(sizes), {"down": [d / 1000 for d, _ in sizes.values()], "up": [u / 1000 for _, u in sizes.values()]}
+    )
     panel.set_ylabel("kB per client and round")
     header = ["method", "down (kB)", "up (kB)", "over FedPer (%)", "published over FedPer (%)"]
-    text = "Bytes of real messages, mean per client and round. Published: Section 4.5, for ResNet-18 as wide as the paper's."
+    text = "Bytes of real messages, mean per client and round. Published: Section 4.5, for the full ResNet-18."
     return Product({"table": results.sheet(header, rows, text)}, {"figure": drawing})
 
 

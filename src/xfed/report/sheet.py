@@ -64,7 +64,9 @@ class Sheet:
         """Write a heading, the table and the notes."""
         lines = [self.header, ["---" if self._is_text(j) else "---:" for j in range(len(self.header))]]
         lines += [[_shown(cell).replace("|", r"\|") for cell in row] for row in self.rows]
-        return "\n".join([f"## {self.title}", "", *("| " + " | ".join(line) + " |" for line in lines), "", self.notes, ""])
+        return "\n".join(
+            [f"## {self.title}", "", *("| " + " | ".join(line) + " |" for line in lines), "", self.notes, ""]
+        )
 
     def comma_separated(self) -> str:
         """Write numbers with all digits, and each spread in a column of its own."""
@@ -133,12 +135,11 @@ def _escaped(text: str) -> str:
 def accuracy(runs: Sequence[Run], exit: int | None = None) -> Number:
     """Give the last evaluation in %: averaged over exits or of one (from 0); runs differ by their seed alone."""
     last = [run.summary().last for run in runs]
-    means = [each.mean if exit is None else each.exits[exit] for each in last]
-    spreads = [each.std if exit is None else each.exit_stds[exit] for each in last]
-    return over_seeds(100 * np.array(means), 100 * np.array(spreads))
+    means = [100 * (each.mean if exit is None else each.exits[exit]) for each in last]
+    return over_seeds(means, [100 * (each.std if exit is None else each.exit_stds[exit]) for each in last])
 
 
-def over_seeds(means: Sequence[float] | np.ndarray, spreads: Sequence[float] | np.ndarray | None = None) -> Number:  # type: ignore[type-arg]
+def over_seeds(means: Sequence[float], spreads: Sequence[float] | None = None) -> Number:
     """Average over seeds; the spread over clients is averaged too, that over seeds (n − 1) stands beside it."""
     clients = None if spreads is None else float(np.mean(spreads))
     return Number(float(np.mean(means)), clients, float(np.std(means, ddof=1)) if len(means) > 1 else None)

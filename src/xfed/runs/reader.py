@@ -150,8 +150,8 @@ class Run:
         expected = {entry.name: entry.shape for entry in layout.entries + layout.statistics}
         if {name: tensor.shape for name, tensor in tensors.items()} != expected:
             raise InputError(
-                f"the final model of client {client} in run {str(self.path)!r} is damaged: it does not hold the tensors "
-                "of the run's network"
+                f"the final model of client {client} in run {str(self.path)!r} is damaged: it does not hold "
+                "the tensors of the run's network"
             )
         network.load_state_dict(tensors, strict=False)  # buffers that are no numbers of the model stay as built
         return network.eval()

@@ -65,7 +65,7 @@ def test_a_class_name_cannot_end_the_script(tmp_path: Path) -> None:
 
 def test_refusals(tmp_path: Path) -> None:
     found = run(tiny(out=tmp_path / "r", rounds=1), progress=False)
-    with pytest.raises(InputError, match="the latency table has 2 exits, but run .* has 3"):
+    with pytest.raises(InputError, match=r"the latency table has 2 exits, but run .* has 3"):
         write_page([found], tmp_path / "page.html", [1.0, 2.0])
     shutil.rmtree(tmp_path / "r" / "metrics")
     with pytest.raises(InputError, match="has no evaluation yet"):

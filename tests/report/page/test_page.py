@@ -23,7 +23,9 @@ from xfed_runtime.policy import Policy
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
-CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
 DRIVER = shutil.which("chromedriver")
 pytestmark = [
     pytest.mark.slow,
@@ -60,7 +62,8 @@ def browser(runs: dict[str, Run], tmp_path_factory: pytest.TempPathFactory) -> I
     driver = webdriver.Chrome(options=settings, service=Service(DRIVER))
     try:
         driver.execute_cdp_cmd("Network.enable", {})
-        driver.execute_cdp_cmd("Network.emulateNetworkConditions", {"offline": True, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1})  # fmt: skip
+        offline = {"offline": True, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+        driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
         driver.get(page.as_uri())
         until(lambda: driver.execute_script("return document.documentElement.dataset.ready") == "yes")
         yield driver
