@@ -38,7 +38,7 @@ class Results:
     @property
     def heading(self) -> str:
         """Title with the scale."""
-        return f"{self.title} [scale {self.choice.scale}]"
+        return f"{self.title}, scale {self.choice.scale}"
 
     def notes(self, text: str) -> str:
         """Say the scale, the seeds and what the numbers are."""

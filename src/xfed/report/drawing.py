@@ -49,7 +49,7 @@ class Drawing:
         """Write `stem`.svg and .png."""
         paths = [stem.with_suffix(ending) for ending in (".svg", ".png")]
         for path in paths:
-            with whole(path) as temporary, matplotlib.rc_context({"svg.hashsalt": "xfed"}):
+            with whole(path) as temporary, matplotlib.rc_context({"svg.hashsalt": "xfed", "svg.fonttype": "none"}):
                 metadata: Any = {"Date": None} if path.suffix == ".svg" else None
                 self.figure.savefig(temporary, dpi=150, format=path.suffix.removeprefix("."), metadata=metadata)
         return paths

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from xfed.files import write_text
 from xfed.report.tables import print_whole
@@ -108,13 +109,13 @@ class Sheet:
 
     def show(self) -> None:
         """Print the table to the terminal."""
-        table = Table(title=self.title, title_justify="left")
+        table = Table(title=Text(self.title), title_justify="left")
         for j, name in enumerate(self.header):
-            table.add_column(name, justify="left" if self._is_text(j) else "right", no_wrap=True)
+            table.add_column(Text(name), justify="left" if self._is_text(j) else "right", no_wrap=True)
         for row in self.rows:
-            table.add_row(*map(_shown, row))
+            table.add_row(*(Text(_shown(cell)) for cell in row))
         print_whole(table)
-        Console().print(self.notes, highlight=False, style="dim")
+        Console().print(Text(self.notes, style="dim"))
 
     def _is_text(self, column: int) -> bool:
         return any(isinstance(row[column], str) for row in self.rows)
