@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import tiny
 from xfed import InputError, Run, run
-from xfed.report.assumptions import heterogeneity, shallow_exits
+from xfed.report.assumptions import heterogeneity, shallow_exits, teacher_weights
 from xfed.runs.records import RoundRecord
 
 
@@ -76,6 +76,16 @@ def test_heterogeneity(train: Callable[..., Run]) -> None:
     assert deltas[2].mean == pytest.approx(np.mean(by_hand))
     assert deltas[2].largest == pytest.approx(max(by_hand))
     assert deltas[2].rate == pytest.approx(0.05 * 0.99**2)
+
+
+def test_weights_stand_in_the_order_of_clients(train: Callable[..., Run]) -> None:
+    notes = train(rounds=2).notes(2)
+    matrix, students, teachers = teacher_weights(notes)
+    assert students.tolist() == teachers.tolist() == sorted(notes["teachers"].tolist())
+    noted = notes["teacher_students"].tolist()
+    for i, j in np.ndindex(matrix.shape):
+        was = notes["teacher_weights"][noted.index(students[i]), noted.index(teachers[j])]
+        assert matrix[i, j] == was.item()
 
 
 def test_sparse_checkpoints_are_refused(train: Callable[..., Run]) -> None:

@@ -52,7 +52,7 @@ SETTINGS = (
 """Columns of Table 1: data set and α."""
 
 STAND_IN: dict[str, Any] = {
-    "dataset": "digits", "clients": 10, "sample": 0.3, "rounds": 3, "epochs": 1, "batch_size": 64, "lr": 0.1,
+    "dataset": "digits", "clients": 10, "sample": 0.3, "rounds": 3, "epochs": 1, "batch_size": 32, "lr": 0.1,
     "eval_every": 1, "engine": "serial",
 }  # fmt: skip
 DECAY = 0.99

@@ -13,7 +13,7 @@ from xfed.paper import published
 from xfed.paper.artefact import Product, Results
 from xfed.paper.measuring import at_threshold
 from xfed.paper.scales import TASKS, Choice, Wanted
-from xfed.report.assumptions import heterogeneity, shallow_exits
+from xfed.report.assumptions import heterogeneity, shallow_exits, teacher_weights
 from xfed.report.drawing import bars, heat_map, lines
 from xfed.report.sheet import Cell, Number, accuracy, over_seeds
 from xfed.runs.reader import Run
@@ -82,9 +82,8 @@ def weights(results: Results) -> Product:
         number = Number(float(np.mean(last)), float(np.mean(spread)), over_seeds(last).seeds)
         title = f"{TASKS[wanted.dataset].title} Dir({wanted.alpha:g})"
         rows.append([title, number, Number(float(np.mean(everywhere))), Number(published.OWN_WEIGHT, digits=1)])
-        notes = runs[0].notes(_noted(runs[0])[-1])
-        teachers, students = notes["teachers"].tolist(), notes["teacher_students"].tolist()
-        heat_map(panel, notes["teacher_weights"].numpy(), teachers, students)
+        matrix, students, teachers = teacher_weights(runs[0].notes(_noted(runs[0])[-1]))
+        heat_map(panel, matrix, teachers.tolist(), students.tolist())
         panel.set_title(f"{title}, last round", fontsize=9)
         panel.set_xlabel("teacher")
         panel.set_ylabel("student")
@@ -98,9 +97,8 @@ def _noted(run: Run) -> list[int]:
 
 
 def _own(run: Run, round: int) -> NDArray[np.float64]:
-    notes = run.notes(round)
-    same = notes["teacher_students"].numpy()[:, None] == notes["teachers"].numpy()[None, :]
-    return np.asarray(notes["teacher_weights"].numpy()[same])
+    matrix, students, teachers = teacher_weights(run.notes(round))
+    return np.asarray(matrix[students[:, None] == teachers[None, :]])
 
 
 # Figure 9

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from xfed.algorithms.common.matching import cosines, match_teachers
 from xfed.errors import InputError
@@ -73,6 +75,13 @@ def _last_updates(run: Run) -> tuple[list[int], list[Matrix]]:
     last = torch.stack([kept.get(client)["update"] for client in clients])
     shallow = changes.split([layout.exit_count(j) for j in range(layout.exits - 1)], dim=1)
     return clients, [np.asarray(each.double().numpy()) for each in (*shallow, last)]
+
+
+def teacher_weights(notes: Mapping[str, Tensor]) -> tuple[Matrix, NDArray[np.int64], NDArray[np.int64]]:
+    """Give a round's teacher weights (students × teachers) and who they are, both in the order of their numbers."""
+    students, teachers = notes["teacher_students"].numpy(), notes["teachers"].numpy()
+    rows, columns = np.argsort(students), np.argsort(teachers)
+    return notes["teacher_weights"].numpy()[rows][:, columns], students[rows], teachers[columns]
 
 
 @dataclass(frozen=True)

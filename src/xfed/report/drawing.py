@@ -11,6 +11,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from xfed.files import whole
@@ -91,6 +92,8 @@ def lines(axes: Axes, curves: Mapping[str, tuple[Sequence[float], Sequence[float
         axes.plot(across, up, label=name, **style(number), markevery=max(1, len(across) // 12))
     axes.set_xlabel(x)
     axes.set_ylabel(y)
+    if x == "round":
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(fontsize=7, frameon=False)
 
 

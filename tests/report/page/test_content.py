@@ -17,6 +17,7 @@ from tests.conftest import tiny
 from tests.traces import drawn
 from xfed import InputError, open_run, run
 from xfed.evaluation.traces import ExitTrace
+from xfed.report.assumptions import teacher_weights
 from xfed.report.page.build import names_of, page, write_page
 from xfed.report.page.content import GRID, codes
 
@@ -43,7 +44,7 @@ def test_page_holds_what_the_run_recorded(tmp_path: Path) -> None:
     assert np.array_equal(stored, found.summary().last.accuracies[:, 1].astype(np.float32))
     noted = shown["notes"]["matrices"][0]["weights"]
     weights = np.frombuffer(block, np.uint8, noted["length"], noted["start"]) / 255
-    assert np.abs(weights - found.notes(1)["teacher_weights"].numpy().ravel()).max() <= 0.501 / 255
+    assert np.abs(weights - teacher_weights(found.notes(1))[0].ravel()).max() <= 0.501 / 255
 
 
 def test_names_tell_runs_apart(tmp_path: Path) -> None:

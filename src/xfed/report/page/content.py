@@ -6,13 +6,15 @@ is chosen on the page, each sample leaves exactly where the policy file would ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from xfed.evaluation.traces import ExitTrace
+from xfed.report.assumptions import teacher_weights
 from xfed.report.page.packing import Packing
 from xfed.report.tables import collect
 from xfed.runs.reader import Run
@@ -110,6 +112,15 @@ def _class_counts(traces: Sequence[ExitTrace], classes: int, packing: Packing) -
     return {"clients": packing.add(clients.astype(np.uint32)), "counts": packing.add(counts.ravel())}
 
 
+def _matrix(notes: Mapping[str, Tensor], packing: Packing) -> dict[str, Any]:
+    weights, students, teachers = teacher_weights(notes)
+    return {
+        "weights": packing.add(np.rint(255 * weights).ravel().astype(np.uint8)),
+        "students": packing.add(students.astype(np.uint32)),
+        "teachers": packing.add(teachers.astype(np.uint32)),
+    }
+
+
 def _notes(run: Run, packing: Packing) -> dict[str, Any] | None:
     """Take over X-FED's notes: who taught whom, and which exits trained; weights in steps of 1 / 255."""
     found = [(round, run.notes(round)) for round in range(1, len(run.records()) + 1)]
@@ -118,15 +129,7 @@ def _notes(run: Run, packing: Packing) -> dict[str, Any] | None:
     if not (taught or selected):
         return None
     return {
-        "matrices": [
-            {
-                "round": round,
-                "weights": packing.add(np.rint(255 * notes["teacher_weights"].numpy()).ravel().astype(np.uint8)),
-                "students": packing.add(notes["teacher_students"].numpy().astype(np.uint32)),
-                "teachers": packing.add(notes["teachers"].numpy().astype(np.uint32)),
-            }
-            for round, notes in taught
-        ],
+        "matrices": [{"round": round, **_matrix(notes, packing)} for round, notes in taught],
         "selectedRounds": [round for round, _ in selected],
         "selected": packing.add(np.array([share for _, share in selected], dtype=np.float32).ravel()),
     }
