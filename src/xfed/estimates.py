@@ -14,6 +14,7 @@ from xfed.comparison import Planned
 from xfed.data.dealing.partitioning import TRAIN_SHARE
 from xfed.threads import single_thread
 
+TIMED_STEPS, TIMED_SAMPLES = 4, 16
 _timed: dict[str, float] = {}
 """Seconds of a step, by size."""
 
@@ -59,17 +60,20 @@ def _expected_round(planned: Planned) -> float:
 
 
 def _step_seconds(planned: Planned) -> float:
-    """Time one step of joint training on drawn inputs, on one thread; once for each size."""
+    """Time a step of joint training on one thread, once for each size: the best of some steps with fewer samples."""
     key = _size(planned)
     if key in _timed:
         return _timed[key]
     e, card = planned.experiment, planned.data.card
     network = e.network(card.input_shape, len(card.classes))
+    batch = min(e.training.batch_size, TIMED_SAMPLES)
+    inputs, labels = card.normalise(card.drawn(batch, 0)), torch.zeros(batch, dtype=torch.int64)
+    seconds = []
     with single_thread():
-        for batch in (2, e.training.batch_size):  # the first only warms up
-            inputs, labels = card.normalise(card.drawn(batch, 0)), torch.zeros(batch, dtype=torch.int64)
+        for _ in range(TIMED_STEPS):
             started = time.perf_counter()
             losses = [F.cross_entropy(logits, labels) for logits in network(inputs).logits.values()]
             torch.stack(losses).sum().backward()
-            _timed[key] = time.perf_counter() - started
+            seconds.append(time.perf_counter() - started)
+    _timed[key] = min(seconds) * e.training.batch_size / batch
     return _timed[key]

@@ -32,8 +32,10 @@ RESNET = {"model": "resnet18", "resnet18.width": 4, "resnet18.depth": 1}
 
 TASKS: dict[str, Task] = {
     "cifar10": Task("CIFAR-10", 300, 30.39e6, 0.8, 100, {"convnet.width": 32}, CONVNET),
-    "cifar100": Task("CIFAR-100", 300, 557.94e6, 0.6, 60, {"resnet18.width": 8}, RESNET),
-    "tiny-imagenet": Task("Tiny ImageNet", 300, 2231.64e6, 0.6, 30, {"resnet18.width": 4}, RESNET),
+    "cifar100": Task("CIFAR-100", 300, 557.94e6, 0.6, 40, {"resnet18.width": 8}, RESNET),
+    "tiny-imagenet": Task(
+        "Tiny ImageNet", 300, 2231.64e6, 0.6, 20, {"resnet18.width": 4, "resnet18.depth": 1}, RESNET
+    ),
     "agnews": Task(
         "AG News", 100, 811.57e6, 0.8, 40,
         {"transformer.width": 48, "transformer.feedforward": 192, "agnews.max_length": 80}, CONVNET,
@@ -78,8 +80,8 @@ def in_words(scale: Scale, datasets: Sequence[str]) -> str:
     if scale == "full":
         return "Scale full: the paper's protocol."
     if scale == "small":
-        rounds = ", ".join(f"{TASKS[name].title} {TASKS[name].small_rounds}" for name in dict.fromkeys(datasets))
-        return f"Scale small: the paper's protocol with narrow networks and fewer rounds ({rounds})."
+        rounds = ", ".join(f"{TASKS[name].title} {TASKS[name].small_rounds} rounds" for name in dict.fromkeys(datasets))
+        return f"Scale small: the paper's protocol with narrow networks ({rounds})."
     stands = f"handwritten digits stand in for {', '.join(names)}" if names else "no data"
     return f"Scale tiny, for tests: {stands}; the numbers mean nothing."
 
