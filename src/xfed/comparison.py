@@ -1,11 +1,17 @@
-"""Several methods on one partition and one stream of cohorts; finished runs are reused, never recomputed."""
+"""Many runs as one plan: which are there already, which are left, in one folder; finished ones are never recomputed.
+
+Comparisons, sweeps and the paper's tables all come here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from xfed.data.dataset import Dataset
 from xfed.errors import InputError
 from xfed.experiment import Experiment
 from xfed.experiment.code import code_digest
@@ -15,6 +21,29 @@ from xfed.runs.directory import RunDirectory
 from xfed.runs.reader import Run, open_run
 
 Reuse = Literal["same", "any"]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """An experiment with its place under the plan's folder, and the run that is there, finished or not."""
+
+    experiment: Experiment
+    root: Path
+    data: Dataset
+    found: Run | None
+
+    @property
+    def done(self) -> bool:
+        """Tell whether nothing is left to do."""
+        return self.found is not None and self.found.finished
+
+    @property
+    def rounds_left(self) -> int:
+        """Count the rounds that are still to be done."""
+        rounds = self.experiment.training.rounds
+        if self.found is None:
+            return rounds
+        return 0 if self.found.finished else rounds - len(self.found.records())
 
 
 def plan_comparison(values: Mapping[str, Any], names: Sequence[str], seeds: Sequence[int]) -> list[Experiment]:
@@ -36,30 +65,47 @@ def plan_comparison(values: Mapping[str, Any], names: Sequence[str], seeds: Sequ
     return experiments
 
 
-def compare(experiments: Sequence[Experiment], out: Path, progress: bool = True, reuse: Reuse = "same") -> list[Run]:
-    """Run, continue or reuse each experiment in a folder of its own under `out`.
+def plan_runs(experiments: Sequence[Experiment], out: Path, reuse: Reuse = "same") -> list[Planned]:
+    """Find out which experiments have a run under `out`; experiments that compute the same share one.
 
     A run is reused when its resolved settings, the data's content and its plug-ins are equal, and the code that decides
     numbers is the same; with `any`, a finished run of other code counts too.
     """
-    runs = []
-    checksums: dict[str, str] = {}
+    data: dict[str, Dataset] = {}
+    planned = []
     for experiment in experiments:
         source = f"{experiment.dataset}{experiment.settings.get('dataset')}"
-        if source not in checksums:
-            checksums[source] = experiment.load_data().checksum()
-        fingerprint = experiment.fingerprint(checksums[source])
+        if source not in data:
+            data[source] = experiment.load_data()
+        fingerprint = experiment.fingerprint(data[source].checksum())
         stem = f"{experiment.method}-{experiment.dataset}-seed{experiment.seed}-{fingerprint[:10]}"
         found = find_run(out, stem, fingerprint, reuse)
-        if found is None:
-            root = out / f"{stem}-{code_digest()[:6]}"
-            runs.append(run(experiment.changed(out=root), progress))
-        elif found.finished:
-            runs.append(found)
+        root = out / f"{stem}-{code_digest()[:6]}" if found is None else found.path
+        planned.append(Planned(experiment, root, data[source], found))
+    return planned
+
+
+def carry_out(
+    planned: Sequence[Planned], progress: bool = True, before: Callable[[Sequence[Planned]], None] | None = None
+) -> list[Run]:
+    """Run, continue or reuse each experiment, in order; `before` hears what is left whenever one begins."""
+    runs: dict[Path, Run] = {each.root: each.found for each in planned if each.found is not None and each.done}
+    left = list({each.root: each for each in planned if not each.done}.values())
+    for number, each in enumerate(left):
+        if before is not None:
+            before(left[number:])
+        if each.found is None:
+            shutil.rmtree(each.root, ignore_errors=True)  # a beginning without settings, of a start that was killed
+            runs[each.root] = run(each.experiment.changed(out=each.root), progress)
         else:
-            place = experiment.place
-            runs.append(resume(found.path, progress, engine=place.engine, workers=place.workers))
-    return runs
+            place = each.experiment.place
+            runs[each.root] = resume(each.root, progress, engine=place.engine, workers=place.workers)
+    return [runs[each.root] for each in planned]
+
+
+def compare(experiments: Sequence[Experiment], out: Path, progress: bool = True, reuse: Reuse = "same") -> list[Run]:
+    """Run, continue or reuse each experiment in a folder of its own under `out`."""
+    return carry_out(plan_runs(experiments, out, reuse), progress)
 
 
 def find_run(out: Path, stem: str, fingerprint: str, reuse: Reuse) -> Run | None:

@@ -37,6 +37,7 @@ from xfed.runs.directory import RunDirectory
 from xfed.runs.reader import Run, open_run
 from xfed.runs.store import ClientStore
 from xfed.threads import single_thread
+from xfed.tracking import require, tracking
 from xfed.training.trainer import Trainer
 
 ELSEWHERE = tuple(name for name in Place.model_fields if name not in ("device", "out", "plugin"))
@@ -47,6 +48,7 @@ def run(experiment: Experiment, progress: bool = True, watchers: Sequence[Watche
     """Carry out an experiment in a new run directory."""
     directory = RunDirectory(experiment.place.out or new_run_path(experiment))
     directory.refuse_existing()
+    require(experiment.place.track)
     refuse_what_workers_cannot_import(experiment)
     dataset = experiment.load_data()
     partition = partition_of(experiment, dataset)
@@ -87,6 +89,7 @@ def resume(
         )
     Kernels.of_note(noted["kernels"]).require()
     changed = Run(opened.directory, opened.experiment.changed(**elsewhere))
+    require(changed.experiment.place.track)
     dataset = changed.dataset()
     partition = read_partition(opened.directory.partition, len(dataset))
     trainer = build_trainer(changed.experiment, changed.card, "cpu")
@@ -127,7 +130,11 @@ def _carry_out(
     briefing = brief(experiment, run.card, initial, kernels, len(partition))
     earlier = directory.evaluations(until=server.round)
     engine = experiment.engine()
-    with single_thread(), _watching(progress, experiment, server.round, earlier) as bars:
+    with (
+        single_thread(),
+        tracking(experiment, directory, server.round) as trackers,
+        _watching(progress, experiment, server.round, earlier) as bars,
+    ):
         engine.open(Job(briefing, dataset, partition, states, place.workers, place.device))
         try:
             Federation(
@@ -140,7 +147,7 @@ def _carry_out(
                 directory,
                 Patience(training.on_failure, training.min_replies or 1),
                 experiment.evaluation.traces,
-                [*bars, *watchers],
+                [*bars, *trackers, *watchers],
             ).run()
         except KeyboardInterrupt:
             raise Interrupted(directory.root) from None

@@ -118,6 +118,8 @@ class XFed(FedPer):
         for client in clients:
             before, after = uploads.sent(client).tensors[LAST], uploads.of(client).tensors[LAST]
             server.keep(client, trained=after, update=after - before)
+        sent = torch.stack([uploads.sent(client).tensors[LAST] for client in clients]).double()
+        server.note("distances", torch.cdist(sent, sent, compute_mode="donot_use_mm_for_euclid_dist").square().numpy())
         if self.settings.mix == "end":
             mixtures = self._mixture(server, clients, self._teachers(server, clients), noted=True)
             for client, row in zip(clients, mixtures, strict=True):

@@ -30,6 +30,14 @@ class SettingOption(click.Option):
         self.key, self.panel = key, panel
 
 
+SEEDS = click.Option(["--seeds"], metavar="1,2,3", help="average over these seeds instead of --seed")
+REUSE = click.Option(
+    ["--reuse"],
+    type=click.Choice(["same", "any"]),
+    default="same",
+    show_default=True,
+    help="reuse finished runs of the same code alone, or of any",
+)
 DATA_DIR = click.Option(["--data-dir"], type=Path, metavar="path", help=Place.model_fields["data_dir"].description)
 
 
@@ -156,6 +164,14 @@ def _dotted(sections: Mapping[str, Any]) -> dict[str, Any]:
         else:
             flat[section] = value
     return flat
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Read `1,2,3`."""
+    try:
+        return [int(seed) for seed in text.split(",")]
+    except ValueError:
+        raise InputError(f"--seeds is {text!r}: allowed are whole numbers with commas, such as 1,2,3") from None
 
 
 def parse_clients(text: str, population: int) -> list[int]:

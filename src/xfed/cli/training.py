@@ -9,10 +9,9 @@ from typing import Any
 import click
 from rich.console import Console
 
-from xfed.cli.options import DATA_DIR, PanelCommand, experiment_options, gather, glance
+from xfed.cli.options import DATA_DIR, REUSE, SEEDS, PanelCommand, experiment_options, gather, glance, parse_seeds
 from xfed.comparison import Reuse, compare, plan_comparison
 from xfed.components import load_plugins
-from xfed.errors import InputError
 from xfed.experiment import Experiment, read_settings
 from xfed.experiment.sections import Place
 from xfed.files import write_text
@@ -54,14 +53,8 @@ def training_commands(arguments: Sequence[str]) -> list[click.Command]:
                     metavar="a,b,c|all",
                     help="what to compare",
                 ),
-                click.Option(["--seeds"], metavar="1,2,3", help="average over these seeds instead of --seed"),
-                click.Option(
-                    ["--reuse"],
-                    type=click.Choice(["same", "any"]),
-                    default="same",
-                    show_default=True,
-                    help="reuse finished runs of the same code alone, or of any",
-                ),
+                SEEDS,
+                REUSE,
                 click.Option(
                     ["--out"],
                     type=Path,
@@ -95,7 +88,7 @@ def training_commands(arguments: Sequence[str]) -> list[click.Command]:
 
 
 def _run(settings_file: Path | None, assignments: Sequence[str], **_: Any) -> None:
-    experiment = Experiment.from_mapping(gather(_file(settings_file), assignments))
+    experiment = Experiment.from_mapping(gather(read_file(settings_file), assignments))
     _show_run(run(experiment))
 
 
@@ -108,12 +101,9 @@ def _compare(
     assignments: Sequence[str],
     **_: Any,
 ) -> None:
-    values = gather(_file(settings_file), assignments)
+    values = gather(read_file(settings_file), assignments)
     chosen = [component.name for component in methods] if names == "all" else names.split(",")
-    try:
-        numbers = [int(seed) for seed in (seeds or str(values.get("seed", 1))).split(",")]
-    except ValueError:
-        raise InputError(f"--seeds is {seeds!r}: allowed are whole numbers with commas, such as 1,2,3") from None
+    numbers = parse_seeds(seeds or str(values.get("seed", 1)))
     runs = compare(plan_comparison(values, chosen, numbers), out, reuse=reuse)
     rows = collect(runs)
     write_text(out / "table.md", markdown(rows, runs))
@@ -132,7 +122,8 @@ def _show(path: Path) -> None:
     _show_run(open_run(path))
 
 
-def _file(path: Path | None) -> dict[str, Any]:
+def read_file(path: Path | None) -> dict[str, Any]:
+    """Read a settings file, where one is given."""
     return {} if path is None else read_settings(path)
 
 

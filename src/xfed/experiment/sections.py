@@ -22,6 +22,7 @@ from xfed.protocol.client import Schedule
 from xfed.protocol.optimizer import DEFAULT_RATES, ServerOptimizer, ServerOptimizerKind
 
 OnFailure = Literal["stop", "drop"]
+TrackerName = Literal["tensorboard", "mlflow"]
 
 
 class Training(BaseSettings):
@@ -123,7 +124,13 @@ class Place(BaseSettings):
     checkpoint_every: PositiveInt = Field(1, description="save every so many rounds")
     data_dir: Path | None = Field(None, description="folder with raw data; default: XFED_DATA, then a cache")
     out: Path | None = Field(None, description="run directory; default: a new one under runs/")
+    track: tuple[TrackerName, ...] = Field((), description="show the rounds there too, one or both with a comma")
     plugin: tuple[Path, ...] = Field((), description="Python file that registers methods, data sets, models or engines")
+
+    @field_validator("track", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return tuple(value.split(",")) if isinstance(value, str) else value
 
     @field_validator("plugin", mode="before")
     @classmethod

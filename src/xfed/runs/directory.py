@@ -44,6 +44,8 @@ class RunDirectory:
         self.server_states = root / "state" / "server"
         self.models = root / "models"
         self.policies = root / "policies"
+        self.tensorboard = root / "tensorboard"
+        self.mlflow_file = root / "mlflow.json"
         self.finished_file = root / "finished.json"
         self.checkpoints = Checkpoints(root / "checkpoints")
 

@@ -1,0 +1,99 @@
+"""`xfed paper list` and `xfed paper run NAME`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from xfed.cli.options import DATA_DIR, REUSE, parse_seeds
+from xfed.cli.planning import Teller, tell_plan
+from xfed.comparison import Reuse, carry_out
+from xfed.errors import Interrupted
+from xfed.paper.artefact import check_datasets
+from xfed.paper.catalogue import ARTEFACTS, artefact
+from xfed.paper.scales import SCALES, Choice, Scale
+
+
+def paper_commands(arguments: Sequence[str]) -> list[click.Command]:
+    """Build the group."""
+    return [click.Group("paper", commands=[LIST, RUN], help="The paper's tables and figures, by name.")]
+
+
+def _list() -> None:
+    table = Table()
+    for column in ("name", "in the paper", "what it shows"):
+        table.add_column(column, no_wrap=column == "name")
+    for each in ARTEFACTS.values():
+        table.add_row(each.name, each.place, each.title)
+    Console().print(table)
+
+
+def _run(
+    name: str,
+    scale: Scale,
+    datasets: str | None,
+    methods: str | None,
+    seeds: str,
+    out: Path,
+    reuse: Reuse,
+    only_plan: bool,
+    **place: Any,
+) -> None:
+    chosen = artefact(name)
+    given = {key: value for key, value in place.items() if value is not None}
+    wanted_datasets, wanted_methods = (text.split(",") if text else None for text in (datasets, methods))
+    check_datasets(wanted_datasets)
+    choice = Choice(scale, wanted_datasets, wanted_methods, tuple(parse_seeds(seeds)), given)
+    planned = chosen.plan(choice, out / "runs", reuse)
+    tell_plan(planned)
+    if only_plan:
+        return
+    try:
+        runs = carry_out(planned, before=Teller(planned))
+    except Interrupted:
+        Console(stderr=True).print("interrupted; the same command goes on where it stopped", highlight=False)
+        raise click.exceptions.Exit(130) from None
+    product = chosen.produce(choice, runs)
+    written = product.write(chosen.folder(choice, out))
+    for sheet in product.sheets.values():
+        sheet.show()
+    Console().print("written: " + ", ".join(map(str, written)), highlight=False, soft_wrap=True)
+
+
+LIST = click.Command("list", callback=_list, help="Name every table and figure.")
+RUN = click.Command(
+    "run",
+    callback=_run,
+    params=[
+        click.Argument(["name"], metavar="NAME"),
+        click.Option(
+            ["--scale"],
+            type=click.Choice(SCALES),
+            default="small",
+            show_default=True,
+            help="the paper's protocol; the same with narrow networks and fewer rounds; or seconds, for tests",
+        ),
+        click.Option(["--datasets"], metavar="a,b", help="only these of its data sets"),
+        click.Option(["--methods"], metavar="a,b", help="only these of its methods"),
+        click.Option(["--seeds"], default="1", show_default=True, metavar="1,2,3", help="average over these seeds"),
+        click.Option(
+            ["--out", "-o"],
+            type=Path,
+            default=Path("runs/paper"),
+            show_default=True,
+            metavar="folder",
+            help="where runs, tables and figures go; runs there are shared by all names",
+        ),
+        REUSE,
+        click.Option(["--plan", "only_plan"], is_flag=True, help="only say what is left to do"),
+        click.Option(["--engine"], help="where clients run; `xfed engines` lists where"),
+        click.Option(["--workers"], type=click.IntRange(min=1), help="number of workers"),
+        DATA_DIR,
+    ],
+    help="Make a table or figure: run what is missing, reuse the rest, write Markdown, CSV, LaTeX, SVG and PNG.",
+)

@@ -1,0 +1,49 @@
+"""`xfed report`: runs as one interactive page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from xfed.errors import InputError
+from xfed.report.page.build import write_page
+from xfed.runs.finding import find_runs
+from xfed_runtime.device import Device, DeviceError
+
+
+def report_commands(arguments: Sequence[str]) -> list[click.Command]:
+    """Build the command."""
+    return [
+        click.Command(
+            "report",
+            callback=_report,
+            params=[
+                click.Argument(["paths"], type=Path, nargs=-1, required=True, metavar="RUN..."),
+                click.Option(
+                    ["--out", "-o"], type=Path, default=Path("report.html"), show_default=True, help="file to write"
+                ),
+                click.Option(
+                    ["--device"], type=Path, metavar="device.json", help="latencies by exit; costs in ms beside MACs"
+                ),
+            ],
+            help="Write one page about runs, or about all finished runs in a folder, to open from disk.",
+        )
+    ]
+
+
+def _report(paths: Sequence[Path], out: Path, device: Path | None) -> None:
+    runs = [run for run in find_runs(paths) if run.finished or run.path in paths]
+    if not runs:
+        raise InputError(f"there is no finished run under {', '.join(repr(str(path)) for path in paths)}")
+    latencies = None
+    if device is not None:
+        try:
+            latencies = Device.read(device).latencies
+        except DeviceError as error:
+            raise InputError(str(error)) from None
+    write_page(runs, out, latencies)
+    size = out.stat().st_size / 1e6
+    Console().print(f"{len(runs)} runs in {out} ({size:.1f} MB)", highlight=False, soft_wrap=True)

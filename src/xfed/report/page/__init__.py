@@ -1,0 +1,1 @@
+"""One self-contained page about runs: opens from disk, without a network."""
