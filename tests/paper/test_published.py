@@ -45,7 +45,8 @@ def test_every_accuracy_of_a_table_in_its_order(place: str) -> None:
         r"$\mu \in [0.6,0.8]$", r"accuracy drop of $2.01\%$", r"reduced by $37.15\%$",
         r"$30.39M$, $557.94M$, $2231.64M$ and $811.57M$", r"$15.17$-$24.81\%$, $9.36$-$26.66\%$",
         r"$2.05\times$, $1.99\times$", r"accuracy of $70\%$, \sysname saves $0.2$-$5.5\times$",
-        r"accuracy of $78\%$, \sysname saves $0.2$-$2.8\times$", r"$3.5\times10^8$ MACs, the accuracy of \sysname is $2.5$-$14.5\%$",
+        r"accuracy of $78\%$, \sysname saves $0.2$-$2.8\times$",
+        r"$3.5\times10^8$ MACs, the accuracy of \sysname is $2.5$-$14.5\%$",
         r"$1.4\times10^9$ MACs, the accuracy of \sysname is $2$-$11\%$", r"$1.29$-$18.46\%$ and $0.61$-$16.11\%$",
     ],
 )  # fmt: skip
