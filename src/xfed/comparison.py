@@ -95,7 +95,8 @@ def carry_out(
         if before is not None:
             before(left[number:])
         if each.found is None:
-            shutil.rmtree(each.root, ignore_errors=True)  # a beginning without settings, of a start that was killed
+            if not RunDirectory(each.root).settings_file.is_file():
+                shutil.rmtree(each.root, ignore_errors=True)  # what a start that was killed left behind
             runs[each.root] = run(each.experiment.changed(out=each.root), progress)
         else:
             place = each.experiment.place
