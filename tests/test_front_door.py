@@ -42,9 +42,9 @@ def test_the_page_names_every_room() -> None:
 
 def test_the_pages_method_runs(tmp_path: Path) -> None:
     [source] = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    (tmp_path / "warm.py").write_text(source, encoding="utf-8")
+    (tmp_path / "warm.py").write_text(source.replace('"warm"', '"page-warm"'), encoding="utf-8")
     made = xfed.run(
-        xfed.Experiment(**{**TINY, "rounds": 1}, method="warm", plugin=tmp_path / "warm.py", out=tmp_path / "run"),
+        xfed.Experiment(**{**TINY, "rounds": 1}, method="page-warm", plugin=tmp_path / "warm.py", out=tmp_path / "run"),
         progress=False,
     )
     assert made.experiment.settings["method"] == {"warmup": 2}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich.console import Console
 
 from xfed.comparison import Planned
 from xfed.estimates import in_words, seconds_left
+from xfed.runs.reader import open_run
 
 
 def tell_plan(planned: Sequence[Planned]) -> None:
@@ -31,7 +33,12 @@ class Teller:
 
     def __call__(self, left: Sequence[Planned]) -> None:
         """Name the run that begins."""
-        runs = {each.root for each in self._planned}
+        waiting = {each.root for each in left}
+        now = [
+            each if each.done or each.root in waiting else replace(each, found=open_run(each.root))
+            for each in self._planned
+        ]
+        runs = {each.root for each in now}
         e = left[0].experiment
         text = f"run {len(runs) - len(left) + 1} of {len(runs)}: {e.method} on {e.dataset}, seed {e.seed}"
-        Console(stderr=True).print(f"{text}; {in_words(seconds_left(left))} left", highlight=False)
+        Console(stderr=True).print(f"{text}; {in_words(seconds_left(now))} left", highlight=False)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from xfed.comparison import Planned, Reuse, carry_out, plan_runs
+from xfed.comparison import Planned, Reuse, plan_runs
 from xfed.errors import unknown
 from xfed.experiment import Experiment
 from xfed.paper.scales import TASKS, Choice, Wanted, in_words
@@ -94,20 +94,6 @@ class Artefact:
         given = iter(runs)
         by_wanted = {wanted: [next(given) for _ in group] for wanted, group in self.experiments(choice).items()}
         return self.make(Results(f"{self.title} ({self.place})", choice, by_wanted))
-
-    def run(
-        self,
-        choice: Choice,
-        out: Path,
-        reuse: Reuse = "same",
-        progress: bool = True,
-        before: Callable[[Sequence[Planned]], None] | None = None,
-    ) -> Product:
-        """Do what is left, reuse the rest, and write the files to a folder of this name and scale."""
-        runs = carry_out(self.plan(choice, out / "runs", reuse), progress, before)
-        product = self.produce(choice, runs)
-        product.write(self.folder(choice, out))
-        return product
 
     def folder(self, choice: Choice, out: Path) -> Path:
         """Name the folder that the files go to."""

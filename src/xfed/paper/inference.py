@@ -60,7 +60,7 @@ def trade_off(results: Results) -> Product:
     ]  # fmt: skip
     text = (
         f"Thresholds ε from 0 to 1 in steps of {GRID[1]:g} on test samples; mean over clients; exact MACs. Lead: "
-        "points of accuracy at equal MACs, or how many times its MACs another needs more. Published: Section 5.2, over all."
+        "points of accuracy at equal MACs, or how many times its MACs another needs more. Published: Section 5.2."
     )
     return Product({"table": results.sheet(header, rows, text)}, {"figure": drawing})
 

@@ -76,14 +76,16 @@ def settings(dataset: str, alpha: float, scale: Scale) -> dict[str, Any]:
 
 def in_words(scale: Scale, datasets: Sequence[str]) -> str:
     """Say on every output what the scale means."""
-    names = [TASKS[name].title for name in dict.fromkeys(datasets)]
+    tasks = [TASKS[name] for name in dict.fromkeys(datasets)]
+    if not tasks:
+        return f"Scale {scale}: no runs are needed."
     if scale == "full":
         return "Scale full: the paper's protocol."
     if scale == "small":
-        rounds = ", ".join(f"{TASKS[name].title} {TASKS[name].small_rounds} rounds" for name in dict.fromkeys(datasets))
+        rounds = ", ".join(f"{task.title} {task.small_rounds} rounds" for task in tasks)
         return f"Scale small: the paper's protocol with narrow networks ({rounds})."
-    stands = f"handwritten digits stand in for {', '.join(names)}" if names else "no data"
-    return f"Scale tiny, for tests: {stands}; the numbers mean nothing."
+    names = ", ".join(task.title for task in tasks)
+    return f"Scale tiny, for tests: handwritten digits stand in for {names}; the numbers mean nothing."
 
 
 @dataclass(frozen=True)

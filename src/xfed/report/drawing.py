@@ -30,11 +30,11 @@ class Drawing:
     panels: list[Axes]
 
     @classmethod
-    def of(cls, panels: int, title: str, footer: str, width: float = 5.2, height: float = 3.9) -> Drawing:
+    def of(cls, panels: int, title: str, footer: str, width: float = 5.2) -> Drawing:
         """Open a figure of panels, at most two beside each other."""
         columns = min(panels, 2)
         rows = -(-panels // columns)
-        figure = Figure(figsize=(width * columns + 0.4, height * rows + 0.5), layout="constrained")
+        figure = Figure(figsize=(width * columns + 0.4, 3.9 * rows + 0.5), layout="constrained")
         axes = list(np.atleast_1d(figure.subplots(rows, columns)).ravel())
         for spare in axes[panels:]:
             spare.set_visible(False)

@@ -62,7 +62,7 @@ function shade(share) {
 }
 
 // Draws rows × columns of numbers; pointer and arrow keys read single cells out.
-function heatMap(place, { rows, columns, value, most, tell, label, most_text }) {
+function heatMap(place, { rows, columns, value, most, tell, label, mostText }) {
   const canvas = element("canvas", { tabIndex: 0, width: columns, height: rows });
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", label + "; arrow keys read single cells");
@@ -93,5 +93,5 @@ function heatMap(place, { rows, columns, value, most, tell, label, most_text }) 
   });
   const bar = element("i");
   bar.style.background = "linear-gradient(90deg," + SCALE.join(",") + ")";
-  place.replaceChildren(canvas, element("div", { className: "scale" }, "0", bar, most_text), said);
+  place.replaceChildren(canvas, element("div", { className: "scale" }, "0", bar, mostText), said);
 }

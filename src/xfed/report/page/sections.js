@@ -111,7 +111,7 @@ function showClasses() {
   byId("classes-hint").textContent = "Rows are classes, columns clients; counted over the samples whose labels " + each.name + " keeps (" + Object.keys(each.traces).join(" and ") + ").";
   const most = counts.reduce((a, b) => Math.max(a, b), 1);
   heatMap(byId("classes-plot"), {
-    rows: classes, columns: clients.length, most: Math.sqrt(most), most_text: most + " samples (square-root scale)",
+    rows: classes, columns: clients.length, most: Math.sqrt(most), mostText: most + " samples (square-root scale)",
     value: (i, j) => Math.sqrt(counts[j * classes + i]), label: "samples of each class by client",
     tell: (i, j) => "client " + clients[j] + ", class " + each.classes[i] + ": " + counts[j * classes + i] + " samples",
   });
@@ -130,7 +130,7 @@ function showTeachers() {
     byId("teachers-said").textContent = "round " + shown.round;
     slide.setAttribute("aria-valuetext", "round " + shown.round);
     heatMap(byId("teachers-plot"), {
-      rows: students.length, columns: teachers.length, most: 255, most_text: "weight 1", label: "teacher weights in round " + shown.round + ", a row per student",
+      rows: students.length, columns: teachers.length, most: 255, mostText: "weight 1", label: "teacher weights in round " + shown.round + ", a row per student",
       value: (i, j) => weights[i * teachers.length + j],
       tell: (i, j) => "client " + students[i] + " learns from client " + teachers[j] + ": weight " + (weights[i * teachers.length + j] / 255).toFixed(2),
     });
@@ -138,7 +138,7 @@ function showTeachers() {
   const exits = selectedRounds.length ? selected.length / selectedRounds.length : 0;
   if (exits) {
     heatMap(byId("selected-plot"), {
-      rows: exits, columns: selectedRounds.length, most: 1, most_text: "all", label: "a row per exit, a column per round",
+      rows: exits, columns: selectedRounds.length, most: 1, mostText: "all", label: "a row per exit, a column per round",
       value: (i, j) => selected[j * exits + i],
       tell: (i, j) => "round " + selectedRounds[j] + ", exit " + (i + 1) + ": " + percent(selected[j * exits + i], 0) + " of the participants",
     });

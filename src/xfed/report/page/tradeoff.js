@@ -109,7 +109,6 @@ function showLive() {
   byId("live-worst").textContent = percent(worstTenth(found.accuracy));
   byId("live-worst").dataset.value = worstTenth(found.accuracy);
   const other = choice.split === "test" ? "calibration" : "test";
-  byId("live-other-row").hidden = !(other in run().traces);
   byId("live-other-row").style.display = other in run().traces ? "" : "none";
   if (other in run().traces) {
     const there = outcome(other);
