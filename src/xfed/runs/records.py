@@ -1,0 +1,119 @@
+"""What a run writes down as it goes: a row per round, and a row per evaluated round, client and exit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from xfed.errors import InputError
+from xfed.evaluation.summary import RoundAccuracy, weights_of
+from xfed.files import whole
+from xfed.protocol.words import Evaluated
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """What one round moved and cost: sums over the clients that answered; `failed` did not, for these `reasons`."""
+
+    round: int
+    clients: int
+    """Who was asked."""
+    replies: int
+    """Who answered, and whose answer was taken."""
+    failed: tuple[int, ...]
+    reasons: tuple[str, ...]
+    unevaluated: tuple[int, ...]
+    """Who failed in the evaluation after the round."""
+    bytes_down: int
+    """To all who were asked."""
+    bytes_up: int
+    macs: int
+    tuning_macs: int
+    """What models cost that were tuned before their evaluation; no part of `macs`."""
+    loss: float
+    train_seconds: float = 0.0
+    evaluation_seconds: float = 0.0
+
+
+SCHEMA = pa.schema(
+    [
+        ("round", pa.int64()),
+        ("clients", pa.int64()),
+        ("replies", pa.int64()),
+        ("failed", pa.list_(pa.int64())),
+        ("reasons", pa.list_(pa.string())),
+        ("unevaluated", pa.list_(pa.int64())),
+        ("bytes_down", pa.int64()),
+        ("bytes_up", pa.int64()),
+        ("macs", pa.int64()),
+        ("tuning_macs", pa.int64()),
+        ("loss", pa.float64()),
+        ("train_seconds", pa.float64()),
+        ("evaluation_seconds", pa.float64()),
+    ]
+)
+
+
+def write_rounds(path: Path, records: Sequence[RoundRecord]) -> None:
+    """Write what all rounds so far moved and cost."""
+    with whole(path) as temporary:
+        pq.write_table(pa.Table.from_pylist([asdict(record) for record in records], SCHEMA), temporary)
+
+
+def read_rounds(path: Path) -> list[RoundRecord]:
+    """Read what the rounds moved and cost; nothing where there is no file yet."""
+    if not path.is_file():
+        return []
+    rows = read_table(path).to_pylist()
+    lists = ("failed", "reasons", "unevaluated")
+    return [RoundRecord(**{**row, **{name: tuple(row[name]) for name in lists}}) for row in rows]
+
+
+def write_metrics(
+    path: Path, round: int, evaluated: Sequence[Evaluated], trained: set[int], population: int
+) -> RoundAccuracy:
+    """Write one evaluated round: a row per client and exit, exits counted from 1."""
+    has_trained = np.array([each.client in trained for each in evaluated])
+    weights = weights_of(has_trained, len(trained), population)
+    rows = [
+        {
+            "round": round,
+            "client": each.client,
+            "exit": index + 1,
+            "samples": each.samples,
+            "correct": correct,
+            "accuracy": correct / each.samples,
+            "trained": bool(has_trained[number]),
+            "weight": weights[number],
+        }
+        for number, each in enumerate(evaluated)
+        for index, correct in enumerate(each.correct)
+    ]
+    table = pa.Table.from_pylist(rows)
+    with whole(path) as temporary:
+        pq.write_table(table, temporary)
+    return round_accuracy(table)
+
+
+def read_table(path: Path) -> pa.Table:
+    """Read a Parquet file; a damaged one is told with its path."""
+    try:
+        return pq.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{str(path)!r} cannot be read: {str(error).splitlines()[0]}") from None
+
+
+def round_accuracy(table: pa.Table) -> RoundAccuracy:
+    """Arrange one evaluated round's rows as clients × exits."""
+    exits = int(np.max(table["exit"].to_numpy()))
+    return RoundAccuracy(
+        round=int(table["round"][0].as_py()),
+        accuracies=table["accuracy"].to_numpy().reshape(-1, exits),
+        trained=table["trained"].to_numpy(zero_copy_only=False).reshape(-1, exits)[:, 0],
+        weights=table["weight"].to_numpy().reshape(-1, exits)[:, 0],
+    )
