@@ -4,12 +4,14 @@ BIN := .venv/bin
 USE := .venv/.installed-for-use
 DEVELOP := .venv/.installed-for-development
 
-.PHONY: demo test test-slow lint format clean
+.PHONY: demo test test-fast test-slow lint format catalogue clean
 
 demo: $(USE)  ## train X-FED, FedPer, FedAvg and Local on the embedded data; table and figure under runs/demo
 	$(BIN)/xfed compare --methods xfed,fedper,fedavg,local --out runs/demo
 
-test: lint  ## lint, types, import direction, fast tests
+test: lint test-fast  ## lint, types, import direction, fast tests
+
+test-fast: $(DEVELOP)  ## the fast tests alone
 	$(BIN)/pytest -n auto -m "not slow"
 
 test-slow: $(DEVELOP)  ## what takes longer: bits of every method, a clean installation of the wheel
@@ -24,6 +26,9 @@ lint: $(DEVELOP)
 format: $(DEVELOP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+catalogue: $(DEVELOP)  ## describe methods, data sets, models and engines anew, for listings without torch
+	$(BIN)/python -m xfed.cli.listing
 
 clean:
 	rm -rf .venv runs dist build runtime/build

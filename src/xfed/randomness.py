@@ -11,7 +11,6 @@ import hashlib
 from enum import StrEnum
 
 import numpy as np
-import torch
 
 SERVER = -1
 """Stands for the server where a client's number is asked for."""
@@ -35,11 +34,6 @@ def derive(seed: int, purpose: Purpose, client: int = SERVER, round: int = 0, ph
     """Hash the stream's name to a 63-bit seed."""
     name = f"xfed/{seed}/{purpose}/{client}/{round}/{phase}".encode()
     return int.from_bytes(hashlib.sha256(name).digest()[:8], "big") >> 1
-
-
-def torch_stream(seed: int, purpose: Purpose, client: int = SERVER, round: int = 0, phase: int = 0) -> torch.Generator:
-    """Open the stream as a torch generator (always on the CPU, so that devices draw alike)."""
-    return torch.Generator().manual_seed(derive(seed, purpose, client, round, phase))
 
 
 def numpy_stream(seed: int, purpose: Purpose, client: int = SERVER, round: int = 0) -> np.random.Generator:

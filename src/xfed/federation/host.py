@@ -43,7 +43,7 @@ def build_trainer(recipe: Recipe, card: DataCard, device: str) -> Trainer:
     return Trainer(network, Layout.of(network), costs, torch.device(device), recipe.training.batch_size)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Host:
     """Does client work in this process, one client at a time, on one resident network."""
 

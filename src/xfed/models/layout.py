@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 
 import torch
@@ -55,7 +55,6 @@ class Layout:
     statistics: tuple[Entry, ...]
     statistics_size: int
     exits: int
-    _of: dict[Parts, tuple[Entry, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, network: EarlyExitNetwork, exits: int | None = None) -> Layout:
@@ -102,9 +101,7 @@ class Layout:
 
     def entries_of(self, parts: Parts) -> tuple[Entry, ...]:
         """Give the entries of some parts, in the order of the flat vector."""
-        if parts not in self._of:
-            self._of[parts] = tuple(e for e in self.entries + self.statistics if e.part in parts)
-        return self._of[parts]
+        return tuple(entry for entry in self.entries + self.statistics if entry.part in parts)
 
     def count(self, parts: Parts) -> int:
         """Count the numbers in some parts, without padding."""

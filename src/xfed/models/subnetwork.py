@@ -38,7 +38,7 @@ class NarrowConv2d(nn.Conv2d):
         return super().forward(inputs) / self.share
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Subnetworks:
     """The full network, and what each level has of it."""
 

@@ -39,7 +39,7 @@ class MethodRow:
     macs: float
     tuning: float
     """MACs per client of tuning before the final evaluation."""
-    client_state: float
+    client_state: float | None
     server_state: float
     seconds: float
     untrained: float
@@ -75,7 +75,7 @@ def _row(method: str, runs: Sequence[Run]) -> MethodRow:
         bytes_up=_mean(r.bytes_up / r.replies for r in records),
         macs=_mean(r.macs / r.replies for r in records),
         tuning=_mean(run.records()[-1].tuning_macs / len(run.evaluations()[-1].trained) for run in runs),
-        client_state=_mean(client for client, _ in states),
+        client_state=_mean_or_none([client for client, _ in states]),
         server_state=_mean(server for _, server in states),
         seconds=seconds / len(runs),
         untrained=_mean(float((~s.last.trained).sum()) for s in summaries),
@@ -118,7 +118,8 @@ def cells(rows: Sequence[MethodRow], runs: Sequence[Run]) -> tuple[list[str], li
         line += ["–" if value is None else f"{100 * value:.2f}" for value in (*groups, row.last5, row.best)]
         line += [f"{100 * value:.2f}" for value in row.exits] + [""] * (exits - len(row.exits))
         line += [_size(row.bytes_down), _size(row.bytes_up), f"{row.macs / 1e9:.2f}"]
-        line += [_size(row.client_state), _size(row.server_state), f"{row.seconds:.1f} s"]
+        line += ["–" if row.client_state is None else _size(row.client_state), _size(row.server_state)]
+        line += [f"{row.seconds:.1f} s"]
         body.append(line)
     baselines = [run.environment()["majority_baseline"] for run in runs]
     mean, std = (_mean(baseline[key] for baseline in baselines) for key in ("mean", "std"))

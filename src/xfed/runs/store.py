@@ -110,6 +110,10 @@ class ClientStore:
                 self.path(replaced.client, replaced.version).unlink(missing_ok=True)
         self._replaced = needed
 
+    def here(self, client: int) -> bool:
+        """Tell whether a client's newest version lies here, and not on a device."""
+        return client in self.versions and self.path(client, self.versions[client]).is_file()
+
     def nbytes(self, client: int) -> int:
         """Give the size of a client's tensors, from the length of the file and of its header."""
         version = self.versions.get(client)
