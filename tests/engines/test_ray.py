@@ -178,7 +178,7 @@ def test_arrays_and_tensors() -> None:
 
 
 def test_an_address_where_no_cluster_is(train: Callable[..., Run]) -> None:
-    with pytest.raises(InputError, match=r"ray.address is '127.0.0.1:1': no Ray cluster answers there"):
+    with pytest.raises(InputError, match=r"ray.address is '127.0.0.1:1': no Ray cluster answers"):
         train(engine="ray", ray={"address": "127.0.0.1:1"})
 
 

@@ -8,6 +8,7 @@ joins is used. Work depends on the task alone, so the bits are those of every ot
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,6 +43,13 @@ def import_ray(address: str | None) -> Any:
     except ModuleNotFoundError:
         raise InputError("engine 'ray' needs the package ray; install it with: pip install 'xfed[ray]'") from None
     return ray
+
+
+def _knock(address: str) -> None:
+    """Make sure that somebody listens at an address that names a host and a port."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=10).close()
 
 
 class Shelf:
@@ -120,10 +128,11 @@ class RayEngine(Engine):
             self._ray.init("local", num_cpus=cores, include_dashboard=False, **quiet)
             return
         try:
+            _knock(self.settings.address)  # Ray itself would go on trying for minutes
             self._ray.init(address=self.settings.address, **quiet)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             first = str(error).strip().splitlines()[0]
-            raise InputError(f"ray.address is {self.settings.address!r}: no Ray cluster answers there ({first})") from None
+            raise InputError(f"ray.address is {self.settings.address!r}: no Ray cluster answers ({first})") from None
 
     def train(self, tasks: Iterable[TrainTask]) -> Iterator[Trained | Failed]:
         """Train clients."""

@@ -117,15 +117,19 @@ class Run:
         table.insert(3, "trained", last.groupby("client")["trained"].first())
         return table.reset_index()
 
-    def state_bytes(self) -> tuple[float, int]:
-        """Give what one client keeps (mean over those with a state) and what the server keeps, in bytes."""
+    def state_bytes(self) -> tuple[float | None, int]:
+        """Give what one client keeps (mean over those with a state) and what the server keeps, in bytes.
+
+        What clients keep is not known here where their states stay on devices.
+        """
         checkpoint = self.directory.checkpoints.read()
         clients = ClientStore(self.directory.client_states, checkpoint.client_versions)
         kept = ClientStore(self.directory.server_states, checkpoint.kept_versions)
-        sizes = [clients.nbytes(client) for client in clients.known()]
+        sizes = [clients.nbytes(client) for client in clients.known() if clients.here(client)]
         server = sum(tensor.nbytes for tensor in checkpoint.tensors.values())
         server += sum(kept.nbytes(client) for client in kept.known())
-        return (sum(sizes) / len(sizes) if sizes else 0.0), server
+        mean = sum(sizes) / len(sizes) if sizes else None
+        return (mean if clients.versions else 0.0), server
 
     def trace(self, of: TraceOf, round: int | None = None) -> ExitTrace | None:
         """Read what every exit said of every sample, in a round or the last time; nothing where that was not kept."""
@@ -150,8 +154,8 @@ class Run:
         expected = {entry.name: entry.shape for entry in layout.entries + layout.statistics}
         if {name: tensor.shape for name, tensor in tensors.items()} != expected:
             raise InputError(
-                f"the final model of client {client} in run {str(self.path)!r} is damaged: it does not hold the tensors "
-                "of the run's network"
+                f"the final model of client {client} in run {str(self.path)!r} is damaged: "
+                "it does not hold the tensors of the run's network"
             )
         network.load_state_dict(tensors, strict=False)  # buffers that are no numbers of the model stay as built
         return network.eval()
