@@ -137,4 +137,3 @@ def _last_line(reason: str | None) -> str:
 def reply_limit(model_bytes: int) -> int:
     """Tell how many bytes an answer may have: a few models, for methods that send more than one, and small change."""
     return 4 * model_bytes + 2**20
-

@@ -238,7 +238,9 @@ def final_task(node: Node, federation: str) -> EvaluateTask:
     """Read what the server sent for the final evaluation."""
     path = node.home(federation) / "final"
     if not path.is_file():
-        raise InputError(f"{str(node.folder)!r} holds no final model of federation {federation!r}; it has not ended yet")
+        raise InputError(
+            f"{str(node.folder)!r} holds no final model of federation {federation!r}; it has not ended yet"
+        )
     [task] = from_bytes(path.read_bytes())
     assert isinstance(task, EvaluateTask)
     return replace(task, message=Message({n: t.clone() for n, t in task.message.tensors.items()}, task.message.values))

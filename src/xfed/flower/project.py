@@ -66,8 +66,8 @@ Install `xfed[flower]` on the server and on every node. In this folder:
 The result is the run directory that `federation.out` in `pyproject.toml` names; `xfed show` reads it. If anything
 stops, the same `flwr run` continues from the last round.
 
-A node's owner writes `node.yaml`: which data it has, and what may leave it. `--insecure` is for one machine only: across
-machines, make keys with `xfed flower keys` and use TLS and node authentication.
+A node's owner writes `node.yaml`: which data it has, and what may leave it. `--insecure` is for one machine only:
+across machines, make keys with `xfed flower keys` and use TLS and node authentication.
 """
 
 CONNECTION = """\

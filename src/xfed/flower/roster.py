@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ class Roster:
 
         def positions(sizes: Sequence[int]) -> Split:
             ends = np.cumsum([0, *sizes])
-            return Split(*(np.arange(start, stop) for start, stop in zip(ends[:-1], ends[1:], strict=True)))
+            return Split(*(np.arange(start, stop) for start, stop in pairwise(ends)))
 
         nobody = (0, 0, 0)
         sizes = [self.members[c].sizes if c in self.members else nobody for c in range(len(self.sizes))]

@@ -73,7 +73,7 @@ def settings_from(config: Mapping[str, Any]) -> tuple[Experiment, FederationSett
     own = {name.removeprefix(PREFIX).replace("-", "_"): v for name, v in config.items() if name.startswith(PREFIX)}
     if "out" not in own:
         raise InputError("federation.out is missing; allowed: the run directory on the server")
-    values = {"on_failure": "drop", "dataset": "federation", "engine": "serial", "traces": True}
+    values = {"on_failure": "drop", "dataset": "federation", "partition_by": "natural", "engine": "serial"}
     given = {name.replace("-", "_"): value for name, value in config.items() if not name.startswith(PREFIX)}
     return Experiment.from_mapping(values | given), validate(FederationSettings, own, prefix=PREFIX)
 
@@ -253,4 +253,3 @@ class _Lines:
 
 def _failures(record: RoundRecord) -> Sequence[tuple[int, str]]:
     return list(zip(record.failed, record.reasons, strict=True))
-
