@@ -31,7 +31,7 @@ def trained(tmp_path: Path) -> Path:
 def test_a_node_takes_its_own_model_home(trained: Path) -> None:
     assert execute(["flower", "export", str(trained / "2"), "--budget", "80%", "-o", str(trained / "bundle")]) == 0
     bundle = Bundle.open(trained / "bundle")
-    assert bundle.clients == [2] or list(bundle.clients) == [2]
+    assert list(bundle.clients) == [2]
     run, client = own_run(Node.open(trained / "2"))
     assert client == 2
     network = run.model(2)
@@ -39,7 +39,7 @@ def test_a_node_takes_its_own_model_home(trained: Path) -> None:
     assert trace is not None
     dataset, split = Node.open(trained / "2").samples
     with torch.no_grad():
-        logits = network(dataset.normalise(dataset.inputs[split.test]))[-1]
+        logits = network(dataset.normalise(dataset.inputs[split.test])).logits[len(network.exits) - 1]
     right = (logits.argmax(1) == dataset.labels[split.test]).sum()
     assert run.clients()[f"exit {len(network.exits)}"].item() == pytest.approx(int(right) / len(split.test))
 
