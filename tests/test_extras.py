@@ -41,4 +41,3 @@ def test_pins_cover_what_ray_and_flower_bring() -> None:
 
 def _name(text: str) -> str:
     return re.sub(r"[-_.]+", "-", text).lower()
-

@@ -6,6 +6,7 @@ import socket
 import ssl
 import stat
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -44,17 +45,15 @@ def shake_hands(keys: Path, authority: Path, name: str) -> None:
     ours, theirs = socket.socketpair()
 
     def answer() -> None:
-        try:
-            server.wrap_socket(theirs, server_side=True).close()
-        except OSError:
-            theirs.close()
+        with suppress(OSError), theirs, server.wrap_socket(theirs, server_side=True):
+            pass
 
     thread = threading.Thread(target=answer)
     thread.start()
     try:
-        client.wrap_socket(ours, server_hostname=name).close()
+        with ours, client.wrap_socket(ours, server_hostname=name):
+            pass
     finally:
-        ours.close()
         thread.join()
 
 

@@ -35,7 +35,7 @@ def test_there_and_back() -> None:
     assert [(t.client, t.round, t.state, t.message.values) for t in back] == [
         (3, 2, 1, {"k": [3]}),
         (4, 2, 1, {"k": [4]}),
-    ]  # type: ignore[attr-defined]  # noqa: E501
+    ]  # type: ignore[attr-defined]
     assert back[0].message.tensors["backbone"].numpy().tobytes() == BACKBONE.numpy().tobytes()  # type: ignore[attr-defined]
 
 

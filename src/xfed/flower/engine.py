@@ -19,6 +19,7 @@ from xfed.protocol.message import WireError
 from xfed.protocol.words import Briefing, Evaluated, EvaluateTask, Failed, Task, Trained, TrainTask
 
 LOOK_SECONDS = 0.3
+TOGETHER = 16  # replies that are taken in at once: each may be a whole model
 JOIN_SECONDS = 120.0
 """How long new nodes may take to introduce themselves: nobody else waits longer for them."""
 GONE = {3, 4, 5, 8}
@@ -83,11 +84,13 @@ class FlowerEngine(Engine):
         open_numbers = set(numbers)
         deadline = time.monotonic() + seconds
         while open_numbers and time.monotonic() < deadline:
-            for reply in self.grid.pull_messages(list(open_numbers)):
-                number = reply.metadata.reply_to_message_id
-                if number in open_numbers:
-                    open_numbers.remove(number)
-                    yield number, reply
+            ordered = sorted(open_numbers)
+            for start in range(0, len(ordered), TOGETHER):
+                for reply in self.grid.pull_messages(ordered[start : start + TOGETHER]):
+                    number = reply.metadata.reply_to_message_id
+                    if number in open_numbers:
+                        open_numbers.remove(number)
+                        yield number, reply
             time.sleep(LOOK_SECONDS)
 
     def _understood(self, task: Task, reply: Message) -> Trained | Evaluated | Failed:
