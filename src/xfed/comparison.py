@@ -95,13 +95,8 @@ def carry_out(
         if before is not None:
             before(left[number:])
         if each.found is None:
-<<<<<<< HEAD
             if not RunDirectory(each.root).settings_file.exists():
                 shutil.rmtree(each.root, ignore_errors=True)  # the beginning of a start that was killed
-=======
-            if not RunDirectory(each.root).settings_file.is_file():
-                shutil.rmtree(each.root, ignore_errors=True)  # what a start that was killed left behind
->>>>>>> report
             runs[each.root] = run(each.experiment.changed(out=each.root), progress)
         else:
             place = each.experiment.place

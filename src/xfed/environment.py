@@ -24,16 +24,21 @@ def describe_environment(
 ) -> dict[str, Any]:
     """Note what a reader needs to trust or repeat the run."""
     mean, std = majority_baseline(dataset, partition)
+    described = describe_machine(experiment.fingerprint(dataset.checksum()), costs, kernels)
+    return described | {"majority_baseline": {"mean": mean, "std": std}}
+
+
+def describe_machine(fingerprint: str, costs: Costs, kernels: Kernels) -> dict[str, Any]:
+    """Note what is true of a run wherever its data is."""
     return {
         "xfed": version("xfed"),
         "code": code_digest(),
         "commit": _commit(),
-        "fingerprint": experiment.fingerprint(dataset.checksum()),
+        "fingerprint": fingerprint,
         "versions": {"python": platform.python_version()} | {p: version(p) for p in ("torch", "numpy")},
         "machine": {"system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count()},
         "kernels": kernels.note(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "majority_baseline": {"mean": mean, "std": std},
         "network": {"exit_macs": [costs.leaving_at(j) for j in range(len(costs.exits))]},
     }
 

@@ -53,7 +53,7 @@ def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pyt
         (["run", "--alpha", "some"], ["alpha", "'some'", "number"]),
         (["run", "--sample", "1.5"], ["sample", "'1.5'", "more sampled clients than there are clients", "at most 1"]),
         (["run", "--xfed.mu", "0"], ["xfed.mu", "greater than 0"]),
-        (["run", "--engine", "ray"], ["engine", "'ray'", "processes", "serial"]),
+        (["run", "--engine", "warp"], ["engine", "'warp'", "processes", "ray", "serial"]),
         (["run", "--device", "quantum"], ["device", "'quantum'"]),
         (["run", "--calibration", "1"], ["calibration", "less than 1"]),
         (["run", "--clients", "900"], ["900 clients", "at least 4", "overlapping"]),

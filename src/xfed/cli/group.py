@@ -24,6 +24,7 @@ COMMANDS = {
     "sign": ("deployment", "Sign a bundle, so that devices can refuse another's."),
     "device-bench": ("deployment", "Measure how long each exit takes on this device."),
     "serve": ("serving", "Answer requests over HTTP, each within its own budget."),
+    "flower": ("flower", "Federations of real devices: an app, a demo on this machine, keys, a node's export."),
     "data": ("data", "Data sets: what is here, how to get it, how it is dealt out."),
     "methods": ("listing", "List the methods there are, with their settings."),
     "datasets": ("listing", "List the data sets there are, with their settings."),

@@ -1,0 +1,188 @@
+"""Ray: two machines on one, which come and go; the bits are those of `serial`."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.bits import differences
+from tests.conftest import tiny
+from xfed import InputError, Run, run
+from xfed.engines import ray as ray_engine
+from xfed.engines.ray import Shelf
+from xfed.engines.workers.place import from_arrays, to_arrays
+
+os.environ |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}  # loopback, silence
+pytest.importorskip("ray")
+
+WHERE = '''
+import os, signal, time
+from pathlib import Path
+from xfed.algorithms.fedper import FedPer
+from xfed.components import BaseSettings
+from xfed.protocol.algorithm import method
+
+
+@method("where")
+class Where(FedPer):
+    """FedPer whose clients leave a note of the machine that they ran on."""
+
+    class Settings(BaseSettings):
+        notes: str = ""
+        seconds: float = 0.0
+        dies: bool = False
+
+    def train(self, client, received):
+        import ray
+
+        notes = Path(self.settings.notes)
+        with (notes / "machines").open("a") as file:
+            file.write(f"{client.round} {ray.get_runtime_context().get_node_id()}\\n")
+        if self.settings.dies and client.id == 3 and not (notes / "died").exists():
+            (notes / "died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(self.settings.seconds)
+        return super().train(client, received)
+'''
+
+
+class After:
+    """Does something once a round has ended."""
+
+    def __init__(self, round: int, deed: Callable[[], Any]) -> None:
+        self.round, self.deed = round, deed
+
+    def round_ended(self, record: Any, accuracy: Any) -> None:
+        if record.round == self.round:
+            self.deed()
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    from ray.cluster_utils import Cluster
+
+    started = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    yield started
+    started.shutdown()
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> dict[str, Any]:
+    (tmp_path / "where.py").write_text(WHERE)
+    return {"method": "where", "plugin": tmp_path / "where.py", "out": tmp_path / "run", "engine": "ray"}
+
+
+def machines(notes: Path) -> dict[int, set[str]]:
+    found: dict[int, set[str]] = {}
+    for line in (notes / "machines").read_text().splitlines():
+        round, node = line.split()
+        found.setdefault(int(round), set()).add(node)
+    return found
+
+
+def numbers(finished: Run) -> dict[str, torch.Tensor]:
+    return finished.directory.checkpoints.read().tensors
+
+
+@pytest.mark.slow
+def test_two_machines_end_with_the_bits_of_serial(cluster: Any, train: Callable[..., Run]) -> None:
+    cluster.add_node(num_cpus=1)
+    for method in ("xfed", "fedper", "ditto", "fedpac"):
+        settings = {"method": method, "rounds": 2}
+        far = train(f"{method}-ray", engine="ray", ray={"address": cluster.address}, **settings)
+        assert differences(train(f"{method}-serial", **settings), far) == []
+
+
+@pytest.mark.slow
+def test_a_machine_that_dies_costs_a_retry(cluster: Any, where: dict[str, Any], tmp_path: Path) -> None:
+    second = cluster.add_node(num_cpus=1)
+    settings = {"notes": str(tmp_path), "seconds": 1.0}
+
+    def pull_the_plug() -> None:
+        threading.Timer(0.5, lambda: cluster.remove_node(second, allow_graceful=False)).start()
+
+    experiment = tiny(**where, sample=1.0, rounds=3, where=settings, ray={"address": cluster.address})
+    disturbed = run(experiment, progress=False, watchers=[After(1, pull_the_plug)])
+    assert [(record.replies, record.failed) for record in disturbed.records()] == [(6, ())] * 3
+    assert [len(nodes) for nodes in machines(tmp_path).values()] == [2, 2, 1]
+    calm = run(tiny(method="fedper", sample=1.0, rounds=3, out=tmp_path / "calm"), progress=False)
+    for name, tensor in numbers(calm).items():
+        assert torch.equal(tensor, numbers(disturbed)[name])
+
+
+@pytest.mark.slow
+def test_a_machine_that_joins_is_used(cluster: Any, where: dict[str, Any], tmp_path: Path) -> None:
+    settings = {"notes": str(tmp_path), "seconds": 1.0}
+    experiment = tiny(**where, sample=1.0, rounds=5, where=settings, ray={"address": cluster.address})
+    joining = After(1, lambda: cluster.add_node(num_cpus=1))
+    run(experiment, progress=False, watchers=[joining])
+    seen = machines(tmp_path)
+    assert len(seen[1]) == 1
+    assert len(seen[5]) == 2
+
+
+@pytest.mark.slow
+def test_without_any_cluster_and_with_a_worker_that_dies(where: dict[str, Any], tmp_path: Path) -> None:
+    settings = {"notes": str(tmp_path), "dies": True}
+    finished = run(tiny(**where, workers=2, sample=1.0, rounds=2, where=settings), progress=False)
+    assert (tmp_path / "died").exists()
+    assert [record.replies for record in finished.records()] == [6, 6]
+
+
+@pytest.mark.slow
+def test_data_in_files_is_opened_by_the_workers(
+    train: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "own.npz", x=rng.integers(0, 255, (300, 8, 8), dtype=np.uint8), y=np.arange(300) % 3)
+    settings = {"dataset": "npz", "npz": {"path": tmp_path / "own.npz"}, "rounds": 1}
+    monkeypatch.setattr("xfed.data.dataset.Dataset.to_bytes", lambda self: pytest.fail("no need to ship the data"))
+    far = train("ray", engine="ray", workers=1, **settings)
+    assert differences(train("serial", **settings), far) == []
+
+
+def test_a_tensor_is_put_into_the_store_once() -> None:
+    class Store:
+        def __init__(self) -> None:
+            self.objects: list[Any] = []
+
+        def put(self, value: Any) -> int:
+            self.objects.append(value)
+            return len(self.objects)
+
+    store = Store()
+    shelf = Shelf(store)
+    backbone = torch.arange(3.0)
+    assert [shelf.put(backbone) for _ in range(3)] == [1, 1, 1]
+    for number in range(ray_engine.SHELF - 1):
+        assert shelf.put(torch.full((1,), float(number))) == number + 2
+        assert shelf.put(backbone) == 1
+    assert len(store.objects) == ray_engine.SHELF
+
+
+def test_arrays_and_tensors() -> None:
+    fixed = np.arange(4.0)
+    fixed.setflags(write=False)
+    [seen], [copied] = from_arrays([fixed]), from_arrays([fixed], copy=True)
+    copied += 1
+    assert seen.tolist() == [0, 1, 2, 3]
+    assert to_arrays([copied])[0].tolist() == [1, 2, 3, 4]
+
+
+def test_an_address_where_no_cluster_is(train: Callable[..., Run]) -> None:
+    with pytest.raises(InputError, match=r"ray.address is '127.0.0.1:1': no Ray cluster answers"):
+        train(engine="ray", ray={"address": "127.0.0.1:1"})
+
+
+def test_without_the_package(train: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    with pytest.raises(InputError, match=r"needs the package ray; install it with: pip install 'xfed\[ray\]'"):
+        train(engine="ray")
