@@ -15,7 +15,8 @@ ROOT = Path(__file__).parents[1]
 def test_development_installs_every_extra() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     [own] = [requirement for requirement in extras["dev"] if requirement.startswith("xfed[")]
-    assert set(re.split(r"[\[\],]", own)[1:-1]) == set(extras) - {"dev"}
+    half_a_gigabyte = {"executorch"}
+    assert set(re.split(r"[\[\],]", own)[1:-1]) == set(extras) - {"dev"} - half_a_gigabyte
 
 
 def test_what_is_installed_agrees() -> None:

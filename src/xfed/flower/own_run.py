@@ -17,6 +17,7 @@ from xfed.environment import describe_machine
 from xfed.errors import InputError
 from xfed.experiment import Experiment
 from xfed.flower.node import Node, final_task
+from xfed.kernels.choice import STANDARD
 from xfed.runs.directory import RunDirectory
 from xfed.runs.reader import Run
 from xfed.threads import single_thread
@@ -40,7 +41,7 @@ def own_run(node: Node, federation: str | None = None) -> tuple[Run, int]:
     directory = RunDirectory(node.home(federation) / "run")
     shutil.rmtree(directory.root, ignore_errors=True)
     fingerprint = experiment.fingerprint(host.card.sha256)
-    environment = describe_machine(fingerprint, host.trainer.costs)
+    environment = describe_machine(fingerprint, host.trainer.costs, STANDARD)
     majority = node.introduce(federation).majority
     environment["majority_baseline"] = {"mean": majority, "std": 0.0}
     partition = _alone(node.samples[1], task.client, briefing.population)

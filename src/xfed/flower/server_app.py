@@ -34,6 +34,7 @@ from xfed.flower.engine import FlowerEngine, reply_limit
 from xfed.flower.node import Introduction
 from xfed.flower.plan import LivePlan
 from xfed.flower.roster import Roster, common_card
+from xfed.kernels.choice import STANDARD
 from xfed.models.subnetwork import Subnetworks
 from xfed.protocol.server import Server
 from xfed.protocol.words import Briefing
@@ -116,6 +117,8 @@ class _Conductor:
 
     def found(self, experiment: Experiment) -> tuple[Run, Briefing]:
         """Start a federation with the nodes that are there; they say what kind of data it is about."""
+        if experiment.training.kernels != "standard":
+            raise InputError(f"kernels is {experiment.training.kernels!r}; allowed where nodes differ: standard")
         # letters and digits only: nodes name a folder after it
         self.roster = Roster(self._roster_file, experiment.dealing.clients, secrets.token_hex(8))
         self.engine = FlowerEngine(self.grid, self.roster, self.settings.timeout, limit=0)
