@@ -214,3 +214,16 @@ def test_settings_of_the_app() -> None:
         settings_from(CONFIG)
     with pytest.raises(InputError, match=r"unknown setting 'federation.timeuot'"):
         settings_from({**CONFIG, "federation.out": "here", "federation.timeuot": 3})
+
+
+def test_xfed_costs_what_fedper_costs_and_one_exit(federate: Callable[..., Run], tmp_path: Path) -> None:
+    settings = {"rounds": 1, "sample": 1.0, "convnet.width": 64}
+    bytes_of = {}
+    for method in ("xfed", "fedper"):
+        done = federate(LocalGrid(make_nodes(tmp_path / method)), f"{method}-run", method=method, **settings)
+        [record] = done.records()
+        bytes_of[method] = (record.bytes_down / CLIENTS, record.bytes_up / CLIENTS)
+    last_exit = 4 * sum(parameter.numel() for parameter in done.network().exits[-1].parameters())
+    for ours, theirs in zip(bytes_of["xfed"], bytes_of["fedper"], strict=True):
+        assert ours == pytest.approx(theirs + last_exit, rel=0.01)
+        assert ours > theirs
