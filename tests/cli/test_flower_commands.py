@@ -1,0 +1,49 @@
+"""`xfed flower`: what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from xfed.cli import execute
+from xfed.flower.node import Node
+from xfed.flower.server_app import settings_from
+
+
+def flat(section: dict[str, object], prefix: str = "") -> dict[str, object]:
+    """Join nested keys by dots, as Flower hands them over."""
+    found: dict[str, object] = {}
+    for name, value in section.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return found
+
+
+def test_init_writes_an_app_whose_settings_are_understood(tmp_path: Path) -> None:
+    assert execute(["flower", "init", str(tmp_path / "app")]) == 0
+    project = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
+    experiment, settings = settings_from(flat(project["tool"]["flwr"]["app"]["config"]))
+    assert (experiment.method, experiment.training.batch_size) == ("xfed", 16)
+    assert experiment.settings["model"]["width"] == 32
+    assert settings.out == tmp_path / "app" / "run"
+    sizes = [len(Node.open(tmp_path / "app" / "nodes" / str(number)).samples[1].train) for number in range(2)]
+    assert min(sizes) > 100
+
+
+def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    for command in (["init"], ["keys"], ["demo", "--out"]):
+        assert execute(["flower", *command, str(tmp_path)]) == 2
+        assert "exists already" in capsys.readouterr().err
+
+
+def test_keys_can_be_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = tmp_path / "keys"
+    assert execute(["flower", "keys", str(keys), "--nodes", "1"]) == 0
+    assert execute(["flower", "keys", str(keys), "--add", "late"]) == 0
+    assert {"ca.crt", "node-0", "late", "late.pub"} <= {path.name for path in keys.iterdir()}
+    assert execute(["flower", "keys", str(tmp_path / "none"), "--add", "late"]) == 2
+    assert "holds no keys" in capsys.readouterr().err
