@@ -4,7 +4,7 @@ BIN := .venv/bin
 USE := .venv/.installed-for-use
 DEVELOP := .venv/.installed-for-development
 
-.PHONY: demo test test-fast test-slow lint format catalogue clean
+.PHONY: demo test test-fast test-slow test-long lint format catalogue clean
 
 demo: $(USE)  ## train X-FED, FedPer, FedAvg and Local on the embedded data; table and figure under runs/demo
 	$(BIN)/xfed compare --methods xfed,fedper,fedavg,local --out runs/demo
@@ -15,7 +15,10 @@ test-fast: $(DEVELOP)  ## the fast tests alone
 	$(BIN)/pytest -n auto -m "not slow"
 
 test-slow: $(DEVELOP)  ## what takes longer: bits of every method, a clean installation of the wheel
-	$(BIN)/pytest -n auto -m slow
+	$(BIN)/pytest -n auto -m "slow and not long"
+
+test-long: $(DEVELOP)  ## what takes minutes: federations of real Flower nodes, killed and resumed
+	$(BIN)/pytest -m long
 
 lint: $(DEVELOP)
 	$(BIN)/ruff check .

@@ -26,7 +26,7 @@ from xfed.flower.processes import free_port
 from xfed.flower.project import write_project
 from xfed.runs.store import ClientStore
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 SETTINGS: dict[str, Any] = {
     "rounds": 2,

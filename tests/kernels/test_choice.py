@@ -76,7 +76,7 @@ def test_weight_gradients_are_measured_layer_by_layer(monkeypatch: pytest.Monkey
 
     def race(*works: Callable[[], torch.Tensor]) -> list[float]:
         torch_way, product = (work() for work in works)
-        assert torch.allclose(torch_way, product, rtol=1e-4, atol=1e-4)
+        assert torch.allclose(torch_way, product, rtol=1e-4, atol=1e-5 * float(torch_way.abs().max()))
         shapes.append(tuple(product.shape))
         return [1.0, 0.5 if len(product) == 32 else 2.0]
 

@@ -79,6 +79,8 @@ def status(name: str, settings: Mapping[str, Any] | None = None) -> Status:
         if name not in datasets:
             raise
         return Status(name, "missing", note=str(error))
+    if source.elsewhere is not None:
+        return Status(name, "missing", note=source.elsewhere)
     if not isinstance(source, DecodedSource):
         samples, classes = _known(source)
         return Status(name, "ready", samples=samples, classes=classes, note="part of an installed package")

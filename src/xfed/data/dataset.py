@@ -185,6 +185,9 @@ class DatasetSource(Component):
     published: ClassVar[Published | None] = None
     """What the content must be, for a data set that everyone knows."""
 
+    elsewhere: ClassVar[str | None] = None
+    """Why the data cannot be loaded here; nothing for data that can."""
+
     def load(self) -> Dataset:
         """Read the whole data set, published train and test parts pooled."""
         raise NotImplementedError

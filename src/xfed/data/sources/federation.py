@@ -10,6 +10,8 @@ from xfed.errors import InputError
 class FederationData(DatasetSource):
     """What the nodes of a Flower federation hold; it is never in one place, so it cannot be loaded."""
 
+    elsewhere = "its samples are on the nodes; 'xfed flower' starts such a run"
+
     def load(self) -> Dataset:
         """Say where the samples are."""
-        raise InputError("the samples of data set 'federation' are on the nodes; 'xfed flower' starts such a run")
+        raise InputError(f"data set 'federation' cannot be loaded: {self.elsewhere}")
