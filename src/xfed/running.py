@@ -59,8 +59,8 @@ def run(experiment: Experiment, progress: bool = True, watchers: Sequence[Watche
     trainer = build_trainer(experiment, card, "cpu")
     experiment.algorithm().check(Subnetworks(trainer.network, trainer.layout), len(partition))
     environment = describe_environment(experiment, dataset, partition, trainer.costs, kernels)
-    plugins = {path.name: path.read_text(encoding="utf-8") for path in experiment.place.plugin}
-    partition = directory.create(experiment.to_yaml(), environment, card, trainer.snapshot(), partition, plugins)
+    plugins, initial = plugin_sources(experiment), trainer.snapshot()
+    partition = directory.create(experiment.to_yaml(), environment, card, initial, partition, plugins)
     return _carry_out(Run(directory, experiment), dataset, partition, trainer, progress, watchers)
 
 
@@ -167,9 +167,16 @@ def choose_kernels(experiment: Experiment, card: DataCard) -> Kernels:
 
 def brief(experiment: Experiment, card: DataCard, initial: ModelState, kernels: Kernels, population: int) -> Briefing:
     """Put together what client work needs to know, without any path of this machine."""
-    plugins = {path.name: path.read_text(encoding="utf-8") for path in experiment.place.plugin}
     numbers = Message({"parameters": initial.parameters, "statistics": initial.statistics})
-    return Briefing(experiment.recipe(), plugins, card.to_json(), numbers, kernels.note(), population)
+    return Briefing(
+        experiment.recipe(), plugin_sources(experiment), card.to_json(), numbers, kernels.note(), population
+    )
+
+
+def plugin_sources(experiment: Experiment) -> dict[str, str]:
+    """Read the plug-ins; numbered, since two folders may hold files of one name."""
+    paths = experiment.place.plugin
+    return {f"{number}-{path.name}": path.read_text(encoding="utf-8") for number, path in enumerate(paths)}
 
 
 def partition_of(experiment: Experiment, dataset: Dataset) -> Partition:

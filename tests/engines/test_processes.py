@@ -87,6 +87,16 @@ def test_a_round_survives_a_client_that_fails(unruly: Callable[..., Run], how: s
     assert reason in run.records()[1].reasons[0]
 
 
+def test_two_plugins_of_one_name_both_reach_the_workers(train: Callable[..., Run], tmp_path: Path) -> None:
+    files = []
+    for number, source in enumerate((UNRULY.replace('"unruly"', '"first"'), UNRULY.replace('"unruly"', '"second"'))):
+        files.append(tmp_path / str(number) / "same.py")
+        files[-1].parent.mkdir()
+        files[-1].write_text(source)
+    run = train(method="first", plugin=tuple(files), engine="processes", workers=1, rounds=1)
+    assert [path.name for path in run.directory.plugin_files()] == ["0-same.py", "1-same.py"]
+
+
 def test_no_shared_memory_is_left_behind(train: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
     segments = spy(monkeypatch, mailbox, "SharedMemory")  # those this process made, and those of workers it opened
     train(engine="processes", workers=2, rounds=1)

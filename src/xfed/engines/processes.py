@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, SpawnContext
-from typing import TypeVar
 
 import torch
 import torch.multiprocessing as multiprocessing
@@ -31,7 +30,7 @@ from xfed.engines.workers.mailbox import Inbox, Outbox
 from xfed.errors import InputError
 from xfed.federation.carrying import keep_states, with_states
 from xfed.federation.host import Host, simulated
-from xfed.protocol.engine import Engine, Job, engine
+from xfed.protocol.engine import GroupEngine, Job, engine
 from xfed.protocol.words import Briefing, Evaluated, EvaluateTask, Failed, Task, Trained, TrainTask
 
 DEATHS_PER_TASK = 3
@@ -145,11 +144,8 @@ class _Worker:
             self.inbox.close()
 
 
-T = TypeVar("T", bound=Task)
-
-
 @engine("processes")
-class ProcessEngine(Engine):
+class ProcessEngine(GroupEngine):
     """Worker processes on this machine, one per core or GPU; they start at the first task and stay."""
 
     class Settings(BaseSettings):
@@ -164,25 +160,13 @@ class ProcessEngine(Engine):
         self._job = Job(job.briefing, job.dataset.shared(), job.partition, job.states, job.workers, job.device)
         self._workers: list[_Worker] = []
 
-    def train(self, tasks: Iterable[TrainTask]) -> Iterator[Trained | Failed]:
-        """Train clients."""
-        for result in self._results((task,) for task in tasks):
-            assert isinstance(result, Trained | Failed)
-            yield result
-
-    def evaluate(self, groups: Iterable[Sequence[EvaluateTask]]) -> Iterator[Evaluated | Failed]:
-        """Evaluate clients."""
-        for result in self._results(groups):
-            assert isinstance(result, Evaluated | Failed)
-            yield result
-
     def close(self) -> None:
         """End all workers."""
         for worker in self._workers:
             worker.close()
         self._workers = []
 
-    def _results(self, groups: Iterable[Sequence[T]]) -> Iterator[Trained | Evaluated | Failed]:
+    def results(self, groups: Iterable[Sequence[Task]]) -> Iterator[Trained | Evaluated | Failed]:
         """Deal groups of tasks out one by one, each taken only when a worker is free for it."""
         if not self._workers:
             devices = worker_devices(self._job.device, self._job.workers)

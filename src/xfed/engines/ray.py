@@ -23,8 +23,8 @@ from xfed.components import BaseSettings
 from xfed.engines.workers.place import Place, from_arrays, to_arrays
 from xfed.errors import ClientError, InputError
 from xfed.federation.carrying import keep_states, with_states
-from xfed.protocol.engine import Engine, Job, engine
-from xfed.protocol.words import Evaluated, EvaluateTask, Failed, Task, Trained, TrainTask, frame, unframe
+from xfed.protocol.engine import GroupEngine, Job, engine
+from xfed.protocol.words import Evaluated, Failed, Task, Trained, frame, unframe
 
 DEATHS_PER_TASK = 3
 SHELF = 64  # tensors that stay in the object store between tasks of a round
@@ -86,7 +86,7 @@ class _Worker:
 
 
 @engine("ray")
-class RayEngine(Engine):
+class RayEngine(GroupEngine):
     """Workers on a Ray cluster, one per core or GPU; without an address, on this machine."""
 
     class Settings(BaseSettings):
@@ -134,18 +134,6 @@ class RayEngine(Engine):
             first = str(error).strip().splitlines()[0]
             raise InputError(f"ray.address is {self.settings.address!r}: no Ray cluster answers ({first})") from None
 
-    def train(self, tasks: Iterable[TrainTask]) -> Iterator[Trained | Failed]:
-        """Train clients."""
-        for result in self._results((task,) for task in tasks):
-            assert isinstance(result, Trained | Failed)
-            yield result
-
-    def evaluate(self, groups: Iterable[Sequence[EvaluateTask]]) -> Iterator[Evaluated | Failed]:
-        """Evaluate clients."""
-        for result in self._results(groups):
-            assert isinstance(result, Evaluated | Failed)
-            yield result
-
     def close(self) -> None:
         """End all workers, and the cluster if it was started here."""
         for worker in self._workers:
@@ -157,7 +145,7 @@ class RayEngine(Engine):
 
     # Dealing out
 
-    def _results(self, groups: Iterable[Sequence[Task]]) -> Iterator[Trained | Evaluated | Failed]:
+    def results(self, groups: Iterable[Sequence[Task]]) -> Iterator[Trained | Evaluated | Failed]:
         """Deal groups of tasks out one by one, each to the next worker that is free."""
         self._shelf.clear()
         waiting = iter(groups)

@@ -11,7 +11,7 @@ from torch import Tensor
 from xfed.components import Component, Registry
 from xfed.data.dataset import Dataset
 from xfed.data.dealing.partition import Partition
-from xfed.protocol.words import Briefing, Evaluated, EvaluateTask, Failed, Trained, TrainTask
+from xfed.protocol.words import Briefing, Evaluated, EvaluateTask, Failed, Task, Trained, TrainTask
 
 
 class States(Protocol):
@@ -60,6 +60,26 @@ class Engine(Component):
 
     def close(self) -> None:
         """Let go of everything."""
+
+
+class GroupEngine(Engine):
+    """An engine that deals groups of tasks out to places; training is groups of one."""
+
+    def train(self, tasks: Iterable[TrainTask]) -> Iterator[Trained | Failed]:
+        """Train clients."""
+        for result in self.results((task,) for task in tasks):
+            assert isinstance(result, Trained | Failed)
+            yield result
+
+    def evaluate(self, groups: Iterable[Sequence[EvaluateTask]]) -> Iterator[Evaluated | Failed]:
+        """Evaluate clients."""
+        for result in self.results(groups):
+            assert isinstance(result, Evaluated | Failed)
+            yield result
+
+    def results(self, groups: Iterable[Sequence[Task]]) -> Iterator[Trained | Evaluated | Failed]:
+        """Have groups done, each in one place, and give results as they come."""
+        raise NotImplementedError
 
 
 engines: Registry[Engine] = Registry("engine", Engine, "xfed.engines")

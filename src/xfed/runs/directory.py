@@ -80,8 +80,8 @@ class RunDirectory:
 
         Settings are written last, so a folder that has them is complete.
         """
-        for number, (name, source) in enumerate(plugins.items()):
-            write_text(self.plugins / f"{number}-{name}", source)
+        for name, source in plugins.items():
+            write_text(self.plugins / name, source)
         write_json(self.environment_file, dict(environment))
         write_json(self.card_file, card.to_json())
         write_tensors(self.initial_file, {"parameters": initial.parameters, "statistics": initial.statistics})

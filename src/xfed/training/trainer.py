@@ -75,7 +75,7 @@ class Stream:
         return derive(self.seed, purpose, self.client, self.round, phase)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Trainer:
     """A resident network and the two loops over it."""
 
@@ -89,7 +89,7 @@ class Trainer:
 
     def __post_init__(self) -> None:
         self.network.to(self.device)
-        object.__setattr__(self, "_resident", self.layout.bind(self.network, self.device))
+        self._resident = self.layout.bind(self.network, self.device)
 
     def train(self, model: ModelState, view: View, phases: Sequence[Phase], stream: Stream, meter: Meter) -> ModelState:
         """Run the phases from `model` on a view; give the trained model, leaving `model` as it was."""
@@ -245,11 +245,6 @@ class Trainer:
         if shape not in self._costs_by_shape:
             self._costs_by_shape[shape] = count_costs(self.network, inputs[:1])
         return self._costs_by_shape[shape]
-
-    @property
-    def resident(self) -> ModelState:
-        """Look at the resident numbers in place; as long as nothing has run, the initial ones."""
-        return self._resident
 
     def snapshot(self) -> ModelState:
         """Copy the resident numbers; right after construction, the initial ones."""

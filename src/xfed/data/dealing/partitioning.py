@@ -49,11 +49,6 @@ class Dealing(BaseSettings):
         """The chosen way, or what stands for none: the file, if there is one, else Dirichlet."""
         return self.partition_by or ("dirichlet" if self.partition is None else "file")
 
-    @property
-    def brings_clients(self) -> bool:
-        """Tell whether the data, or a file, says how many clients there are."""
-        return self.way in ("natural", "file")
-
     def in_words(self) -> str:
         """Say how samples were dealt out, for captions."""
         return {
