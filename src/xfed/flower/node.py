@@ -175,7 +175,8 @@ class Node:
             raise WireError(f"a task of federation {federation!r}, which this node was never briefed for") from None
         assert isinstance(briefing, Briefing)
         if briefing.plugins and not self.settings.plugins:
-            raise InputError(f"plug-in {next(iter(briefing.plugins))!r} is not run here: node.plugins is off")
+            name = next(iter(briefing.plugins)).partition("-")[2]
+            raise InputError(f"plug-in {name!r} is not run here: node.plugins is off")
         return briefing
 
     # Working
