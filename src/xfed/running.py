@@ -147,6 +147,7 @@ def _carry_out(
                 directory,
                 Patience(training.on_failure, training.min_replies or 1),
                 experiment.evaluation.traces,
+                experiment.answering(),
                 [*bars, *trackers, *watchers],
             ).run()
         except KeyboardInterrupt:

@@ -39,7 +39,16 @@ WORDS: list[Word] = [
     EvaluateTask(4, 2, Message({"backbone": BACKBONE}), 1, final=True, traces=False, model=True),
     ClientState(3, 1, Message({"shallow_exits": torch.ones(4)})),
     Trained(3, Message({"last_exit": torch.zeros(0)}, {"samples": 5}), 0.1 + 0.2, 10**15, True),
-    Evaluated(4, 9, (1, 2, 3), 0, False, {"test": Message({"labels": torch.arange(9)})}, Message(), ("backbone",)),
+    Evaluated(
+        4,
+        9,
+        {"own": (1, 2, 3), "running": (1, 2, 4)},
+        0,
+        False,
+        {"test": Message({"labels": torch.arange(9)})},
+        Message(),
+        ("backbone",),
+    ),
     Failed(5, "failed: Größe", "timeout"),
 ]
 

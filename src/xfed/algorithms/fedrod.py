@@ -79,6 +79,11 @@ class FedRoD(FedAvg):
 
     settings: Settings
 
+    @property
+    def personal_exits(self) -> Parts:
+        """Generic and personal heads, folded, are the client's own."""
+        return Parts.EXITS
+
     def train(self, client: Client, received: Message) -> Message:
         """Train backbone, generic exits and personal heads side by side."""
         heads = self._heads(client)

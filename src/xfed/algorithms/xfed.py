@@ -121,7 +121,7 @@ class XFed(FedPer):
         sent = torch.stack([uploads.sent(client).tensors[LAST] for client in clients]).double()
         server.note("distances", torch.cdist(sent, sent, compute_mode="donot_use_mm_for_euclid_dist").square().numpy())
         if self.settings.mix == "end":
-            mixtures = self._mixture(server, clients, self._teachers(server, clients), noted=True)
+            mixtures = self._mixture(server, clients, self._teachers(server, clients, "training"), noted=True)
             for client, row in zip(clients, mixtures, strict=True):
                 server.keep(client, mixed=row)
 
@@ -130,12 +130,11 @@ class XFed(FedPer):
             return self._trained(server, clients)
         if self.settings.mix == "end":
             return torch.stack([server.kept_or_initial(client, Parts.LAST_EXIT, "mixed") for client in clients])
-        if use == "evaluation":
-            return self._mixture(server, clients, server.kept.known())
-        return self._mixture(server, clients, self._teachers(server, clients), noted=True)
+        return self._mixture(server, clients, self._teachers(server, clients, use), noted=use == "training")
 
-    def _teachers(self, server: Server, clients: Sequence[int]) -> list[int]:
-        if self.settings.teachers == "all":
+    def _teachers(self, server: Server, clients: Sequence[int], use: Use) -> list[int]:
+        """Choose whose last exits are mixed."""
+        if self.settings.teachers == "all" or use == "evaluation":
             return server.kept.known()
         return [client for client in clients if server.kept.get(client)]
 

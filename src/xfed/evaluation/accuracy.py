@@ -15,6 +15,7 @@ from xfed.evaluation.traces import ExitTrace
 from xfed.models.layout import ModelState
 from xfed.models.parts import Parts
 from xfed.protocol.client import Client, Personal
+from xfed_runtime.answers import ANSWERS, Answer
 
 TRUNK = {part.key for part in Parts.BACKBONE | Parts.STATISTICS}
 """What clients must have in common to be evaluated in one pass."""
@@ -31,9 +32,10 @@ class Evaluation:
     """Evaluated in passes of its own: the numbers depend on nobody else."""
 
     @property
-    def correct(self) -> tuple[int, ...]:
-        """Right answers per exit on the test samples."""
-        return tuple((self.test.own.prediction == self.test.labels[:, None]).sum(0).tolist())
+    def correct(self) -> dict[Answer, tuple[int, ...]]:
+        """Right answers per exit on the test samples, by kind of answer."""
+        labels = self.test.labels[:, None]
+        return {kind: tuple((self.test.signals(kind).prediction == labels).sum(0).tolist()) for kind in ANSWERS}
 
 
 def evaluate(members: Iterable[tuple[Client, Personal]], calibration: bool) -> dict[int, Evaluation]:

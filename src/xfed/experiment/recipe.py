@@ -11,6 +11,7 @@ from xfed.experiment.sections import Training
 from xfed.models.network import EarlyExitNetwork, ExitPlacement, ModelSource, models, seeded
 from xfed.protocol.algorithm import Algorithm, methods
 from xfed.randomness import Purpose, derive
+from xfed_runtime.answers import Answer
 
 
 class Recipe(BaseSettings):
@@ -19,6 +20,10 @@ class Recipe(BaseSettings):
     method: str = Field("xfed", description="federated method; `xfed methods` lists them")
     model: str = Field("convnet", description="network; `xfed models` lists them")
     exits: ExitPlacement = Field("all", description="an exit after every stage, or the last one alone")
+    answers: Answer | None = Field(
+        None,
+        description="what an exit answers: its own, or the running mean of those passed; default: the method's choice",
+    )
     seed: NonNegativeInt = Field(1, description="decides partition, cohorts, initial weights and batches")
     training: Training = Field(default_factory=Training)
     settings: dict[str, dict[str, Any]] = Field(
@@ -36,7 +41,11 @@ class Recipe(BaseSettings):
         component = methods.get(self.method)
         training = self.training
         resolved = component.resolve(self.settings.get("method", {}))
-        return component(resolved, training.bn_statistics, training.local_kd, training.optimizer())
+        return component(resolved, training.bn_statistics, training.local_kd, training.optimizer(), training.refit)
+
+    def answering(self) -> Answer:
+        """Tell what exits answer with: what the run says, else the method."""
+        return self.answers or methods.get(self.method).answers
 
     def model_source(self) -> ModelSource:
         """Build what builds the network."""

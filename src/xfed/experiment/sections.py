@@ -40,6 +40,11 @@ class Training(BaseSettings):
     local_kd: LocalDistillation = Field(
         "off", description="every exit also learns from the client's own last exit: divergences summed, or over m"
     )
+    refit: NonNegativeFloat | None = Field(
+        None,
+        description="ρ of refitting personal exits whenever a client receives a backbone, such as 0.03; 0: never; "
+        "default: the method's choice",
+    )
     server_optimizer: ServerOptimizerKind = Field(
         "average",
         description="take averages as they are, or step towards them: sgd, momentum (FedAvgM), adam (FedAdam)",

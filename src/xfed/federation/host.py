@@ -120,7 +120,7 @@ class Host:
 
         def member(task: EvaluateTask) -> tuple[Client, Personal]:
             client = self.client(task, states.get(task.client, {}))
-            personal = self.algorithm.personal(client, task.message)
+            personal = self.algorithm.evaluated(client, task.message)
             meters[task.client] = replace(client.meter)
             if task.model:
                 personals[task.client] = personal

@@ -25,6 +25,7 @@ from xfed.runs.checkpoint import Checkpoint
 from xfed.runs.directory import RunDirectory
 from xfed.runs.records import RoundRecord
 from xfed.runs.store import ClientStore
+from xfed_runtime.answers import Answer
 
 
 class Watcher(Protocol):
@@ -55,6 +56,7 @@ class Federation:
     directory: RunDirectory
     patience: Patience = Patience()
     traces: bool = True
+    answers: Answer = "own"
     watchers: Sequence[Watcher] = ()
     _known: dict[int, tuple[int, Evaluated]] = field(default_factory=dict, init=False)
     """Evaluations that depend on a client's state alone, with its version."""
@@ -72,7 +74,7 @@ class Federation:
             accuracy = None
             if self.plan.evaluates(round):
                 found, failed = self._evaluate(round)
-                accuracy = self.directory.write_evaluation(round, found, seen, len(self.plan.sizes))
+                accuracy = self.directory.write_evaluation(round, found, seen, len(self.plan.sizes), self.answers)
                 record = replace(
                     record,
                     tuning_macs=sum(each.macs for each in found),

@@ -46,7 +46,7 @@ def own_run(node: Node, federation: str | None = None) -> tuple[Run, int]:
     environment["majority_baseline"] = {"mean": majority, "std": 0.0}
     partition = _alone(node.samples[1], task.client, briefing.population)
     directory.create(experiment.to_yaml(), environment, host.card, host.initial, partition, briefing.plugins)
-    directory.write_evaluation(task.round, [found], {task.client}, 1)
+    directory.write_evaluation(task.round, [found], {task.client}, 1, experiment.answering())
     layout = host.trainer.layout
     shared = {name: task.message.tensors[name] for name in found.shared}
     directory.write_model(task.client, layout.named(shared), layout.named(found.own.tensors))

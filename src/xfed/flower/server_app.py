@@ -187,6 +187,7 @@ class _Conductor:
             directory,
             Patience(training.on_failure, training.min_replies or 1),
             experiment.evaluation.traces,
+            experiment.answering(),
             [_Lines(plan.rounds)],
         ).run()
         write_json(directory.root / "traffic.json", vars(self.engine.traffic))

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from xfed.components import Component, Registry
 from xfed.errors import InputError
+from xfed.models.layout import ModelState
 from xfed.models.parts import Parts
 from xfed.models.subnetwork import Level, Subnetworks
 from xfed.protocol.client import Client, Personal, overlay
@@ -18,8 +19,10 @@ from xfed.protocol.optimizer import ServerOptimizer
 from xfed.protocol.server import Server
 from xfed.protocol.uploads import Holders, Uploads, Weighting
 from xfed.training.distillation import Distillation, LiveTeacher
+from xfed.training.frozen import is_one_linear_layer
 from xfed.training.objectives import JointExits, Objective
 from xfed.training.trainer import Phase
+from xfed_runtime.answers import Answer
 
 Statistics = Literal["local", "aggregate"]
 LocalDistillation = Literal["off", "sum", "mean"]
@@ -41,6 +44,10 @@ class Algorithm(Component):
     """Names of tensors (up to a dot) that are no part of a model and come up beside it, collected too."""
     distils: ClassVar[bool] = False
     """The method distils in a way of its own, so local distillation is not for it."""
+    refits: ClassVar[float] = 0.0
+    """ρ of refitting personal exits where a run says nothing else; 0: they stay as they were trained."""
+    answers: ClassVar[Answer] = "own"
+    """What exits answer with where a run says nothing else."""
 
     def __init__(
         self,
@@ -48,11 +55,13 @@ class Algorithm(Component):
         statistics: Statistics = "local",
         local_kd: LocalDistillation = "off",
         server_optimizer: ServerOptimizer | None = None,
+        refit: float | None = None,
     ) -> None:
         super().__init__(settings)
         self.statistics = statistics
         self.local_kd = local_kd
         self.server_optimizer = server_optimizer
+        self.refit = self.refits if refit is None else refit
 
     # What a method declares
 
@@ -87,6 +96,11 @@ class Algorithm(Component):
         """What a client keeps between rounds: everything that does not travel."""
         return (Parts.MODEL | Parts.STATISTICS) & ~self.travelling
 
+    @property
+    def personal_exits(self) -> Parts:
+        """The exits that are a client's own, which may be refitted to a newer backbone."""
+        return self.stays & Parts.EXITS
+
     def level(self, client: int, population: int, exits: int) -> Level | None:
         """Tell how much of the network a client carries; nothing: all of it. Known to the server too."""
         return None
@@ -98,6 +112,10 @@ class Algorithm(Component):
                 f"server_optimizer is {self.server_optimizer.kind!r}, but method {self.name!r} averages nothing; "
                 "allowed: average"
             )
+        if self.refit and not self.personal_exits:
+            raise InputError(f"refit is {self.refit:g}, but method {self.name!r} has no personal exits; allowed: 0")
+        if self.refit and not all(map(is_one_linear_layer, subnetworks.network.exits)):
+            raise InputError(f"refit is {self.refit:g}, which needs exits that are one linear layer; allowed: 0")
 
     # On the server
 
@@ -162,6 +180,23 @@ class Algorithm(Component):
     def personal(self, client: Client, received: Message) -> Personal:
         """Give the client's model for evaluation and export."""
         return overlay(received, client.state, self.averaged)
+
+    def refitted(self, client: Client, model: ModelState) -> ModelState:
+        """Fit the personal exits to the backbone they stand on now, where that is asked for."""
+        if not self.refit:
+            return model
+        shallow, last = range(client.exits - 1), client.exits - 1
+        exits = [*(shallow if Parts.SHALLOW_EXITS in self.personal_exits else ())]
+        exits += [last] if Parts.LAST_EXIT in self.personal_exits else []
+        return client.refit(model, exits, self.refit)
+
+    def evaluated(self, client: Client, received: Message) -> Personal:
+        """Give the personal model as it is evaluated and exported: with exits refitted where that is asked for."""
+        personal = self.personal(client, received)
+        if not self.refit:
+            return personal
+        model = self.refitted(client, client.model(personal.shared, personal.own))
+        return Personal(personal.shared, {**personal.own, **client.pack(model, self.personal_exits)})
 
 
 methods: Registry[Algorithm] = Registry("method", Algorithm, "xfed.algorithms")

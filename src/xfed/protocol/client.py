@@ -15,6 +15,7 @@ from xfed.models.parts import Parts
 from xfed.protocol.message import Message
 from xfed.randomness import Purpose
 from xfed.training.objectives import Objective
+from xfed.training.refit import LinearExit, refit
 from xfed.training.trainer import Meter, Phase, Stream, Trainer
 
 PART_NAMES = tuple(part.key for part in Parts.MODEL | Parts.STATISTICS)
@@ -120,6 +121,21 @@ class Client:
         """
         stream = Stream(self.seed, self.id, self.round)
         return self.trainer.outputs_by_batch(model, self.data.train, exits, stream, self.meter)
+
+    def refit(self, model: ModelState, exits: Collection[int], rho: float) -> ModelState:
+        """Fit linear exits to the backbone that the model has now, on the training view; the cost is counted."""
+        features = self.outputs(model, exits).features
+        labels = self.data.train.labels().to(self.trainer.device)
+        fitted = ModelState(model.parameters.clone(), model.statistics)
+        tensors = self.trainer.layout.views(fitted)
+        for j in exits:
+            weight, bias = (tensors[f"exits.{j}.linear.{kind}"] for kind in ("weight", "bias"))
+            start = LinearExit(weight.to(self.trainer.device), bias.to(self.trainer.device))
+            found, macs = refit(start, features[j], labels, rho)
+            weight.copy_(found.weight)
+            bias.copy_(found.bias)
+            self.meter.macs += macs
+        return fitted
 
     def pack(self, model: ModelState, parts: Parts) -> dict[str, Tensor]:
         """Copy named parts of a model."""

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
 
 from xfed.protocol.message import Message, WireError, pack, unpack
+from xfed_runtime.answers import Answer
 
 VERSION = 1
 """Of the words and their encoding; another version is refused by name."""
@@ -102,7 +103,7 @@ class Trained(Word):
 
 @dataclass(frozen=True)
 class Evaluated(Word):
-    """What comes back from evaluation: right answers per exit on the client's test samples.
+    """What comes back from evaluation: right answers per exit on the client's test samples, by kind of answer.
 
     `macs` is what tuning before the evaluation cost. `alone` says that the numbers depend on nobody else. `traces`
     (of `test` and `calibration` samples) and the client's `own` tensors are there where the task allowed them;
@@ -112,7 +113,7 @@ class Evaluated(Word):
     kind: ClassVar[str] = "evaluated"
     client: int
     samples: int
-    correct: tuple[int, ...]
+    correct: Mapping[Answer, tuple[int, ...]]
     macs: int
     alone: bool
     traces: Mapping[str, Message] = field(default_factory=dict)

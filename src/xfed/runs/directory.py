@@ -21,6 +21,7 @@ from xfed.models.layout import ModelState
 from xfed.protocol.words import Evaluated
 from xfed.runs.checkpoint import Checkpoints
 from xfed.runs.records import RoundRecord, read_rounds, read_table, round_accuracy, write_metrics, write_rounds
+from xfed_runtime.answers import Answer
 
 TraceOf = Literal["calibration", "test"]
 
@@ -122,11 +123,11 @@ class RunDirectory:
         return read_rounds(self.rounds_file)
 
     def write_evaluation(
-        self, round: int, evaluated: Sequence[Evaluated], trained: set[int], population: int
+        self, round: int, evaluated: Sequence[Evaluated], trained: set[int], population: int, answers: Answer
     ) -> RoundAccuracy:
         """Write one evaluated round, and the exits' traces where there are any."""
         path = self.metrics / f"round-{round:06d}.parquet"
-        accuracy = write_metrics(path, round, evaluated, trained, population)
+        accuracy = write_metrics(path, round, evaluated, trained, population, answers)
         for of in ("test", "calibration"):
             traces = [ExitTrace.from_message(e.client, e.traces[of]) for e in evaluated if of in e.traces]
             if any(map(len, traces)):
@@ -137,9 +138,9 @@ class RunDirectory:
         """List the files of evaluated rounds, in order."""
         return sorted(self.metrics.glob("round-*.parquet"))
 
-    def evaluations(self, until: int | None = None) -> list[RoundAccuracy]:
-        """Read the evaluated rounds, in order."""
-        found = [round_accuracy(read_table(path)) for path in self.metric_files()]
+    def evaluations(self, until: int | None = None, answers: Answer | None = None) -> list[RoundAccuracy]:
+        """Read the evaluated rounds, in order; by default with the answers that count in the run."""
+        found = [round_accuracy(read_table(path), answers) for path in self.metric_files()]
         return [accuracy for accuracy in found if until is None or accuracy.round <= until]
 
     def trace(self, of: TraceOf, round: int) -> Path:

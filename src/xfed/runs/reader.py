@@ -23,6 +23,7 @@ from xfed.models.network import EarlyExitNetwork
 from xfed.runs.directory import RunDirectory, TraceOf
 from xfed.runs.records import RoundRecord, read_table
 from xfed.runs.store import ClientStore
+from xfed_runtime.answers import Answer
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -84,13 +85,13 @@ class Run:
         """Give what each round moved and cost."""
         return self.directory.rounds()
 
-    def evaluations(self) -> list[RoundAccuracy]:
-        """Give the evaluated rounds, in order."""
-        return self.directory.evaluations()
+    def evaluations(self, answers: Answer | None = None) -> list[RoundAccuracy]:
+        """Give the evaluated rounds, in order; by default with the answers that count in the run."""
+        return self.directory.evaluations(answers=answers)
 
-    def summary(self) -> Summary:
+    def summary(self, answers: Answer | None = None) -> Summary:
         """Give the `last`, `last5` and `best` accuracy."""
-        return summarise(self.evaluations(), self.experiment.algorithm().tuned_at_the_end)
+        return summarise(self.evaluations(answers), self.experiment.algorithm().tuned_at_the_end)
 
     def rounds(self) -> DataFrame:
         """Give what each round moved and cost, a row per round."""

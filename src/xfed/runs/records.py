@@ -14,6 +14,7 @@ from xfed.errors import InputError
 from xfed.evaluation.summary import RoundAccuracy, weights_of
 from xfed.files import whole
 from xfed.protocol.words import Evaluated
+from xfed_runtime.answers import ANSWERS, Answer
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,12 @@ def read_rounds(path: Path) -> list[RoundRecord]:
 
 
 def write_metrics(
-    path: Path, round: int, evaluated: Sequence[Evaluated], trained: set[int], population: int
+    path: Path, round: int, evaluated: Sequence[Evaluated], trained: set[int], population: int, answers: Answer
 ) -> RoundAccuracy:
-    """Write one evaluated round: a row per client and exit, exits counted from 1."""
+    """Write one evaluated round: a row per client and exit, exits counted from 1.
+
+    `correct` and `accuracy` are those of the answers that count in this run; those of both kinds stand beside them.
+    """
     has_trained = np.array([each.client in trained for each in evaluated])
     weights = weights_of(has_trained, len(trained), population)
     rows = [
@@ -88,11 +92,12 @@ def write_metrics(
             "samples": each.samples,
             "correct": correct,
             "accuracy": correct / each.samples,
+            **{kind: each.correct[kind][index] / each.samples for kind in ANSWERS},
             "trained": bool(has_trained[number]),
             "weight": weights[number],
         }
         for number, each in enumerate(evaluated)
-        for index, correct in enumerate(each.correct)
+        for index, correct in enumerate(each.correct[answers])
     ]
     table = pa.Table.from_pylist(rows)
     with whole(path) as temporary:
@@ -108,12 +113,15 @@ def read_table(path: Path) -> pa.Table:
         raise InputError(f"{str(path)!r} cannot be read: {str(error).splitlines()[0]}") from None
 
 
-def round_accuracy(table: pa.Table) -> RoundAccuracy:
-    """Arrange one evaluated round's rows as clients × exits."""
+def round_accuracy(table: pa.Table, answers: Answer | None = None) -> RoundAccuracy:
+    """Arrange one evaluated round's rows as clients × exits; by default with the answers that count in the run."""
+    column = answers or "accuracy"
+    if column not in table.column_names:
+        raise InputError(f"the run was evaluated before {column} answers were counted; run it again")
     exits = int(np.max(table["exit"].to_numpy()))
     return RoundAccuracy(
         round=int(table["round"][0].as_py()),
-        accuracies=table["accuracy"].to_numpy().reshape(-1, exits),
+        accuracies=table[column].to_numpy().reshape(-1, exits),
         trained=table["trained"].to_numpy(zero_copy_only=False).reshape(-1, exits)[:, 0],
         weights=table["weight"].to_numpy().reshape(-1, exits)[:, 0],
     )

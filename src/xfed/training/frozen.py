@@ -38,7 +38,7 @@ class FrozenFeatures:
         BatchNorm in the backbone would mix in the rest of the batch, and learn on.
         """
         normalised = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in network.stages.modules())
-        return not normalised and all(_is_one_linear_layer(network.exits[j]) for j in exits)
+        return not normalised and all(is_one_linear_layer(network.exits[j]) for j in exits)
 
     def knows(self, positions: Tensor) -> bool:
         """Tell whether a batch can be looked up."""
@@ -78,7 +78,7 @@ class FrozenFeatures:
         self._seen += len(positions)
 
 
-def _is_one_linear_layer(head: nn.Module) -> bool:
+def is_one_linear_layer(head: nn.Module) -> bool:
     """Tell whether an exit's features go through its linear layer and nothing else."""
     return isinstance(head, Exit) and type(head).forward is Exit.forward and list(head.children()) == [head.linear]
 

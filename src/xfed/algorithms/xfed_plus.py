@@ -1,0 +1,136 @@
+"""X-FED+: X-FED's messages, with exits that are always trained, know their client's classes and fit their backbone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from pydantic import Field, NonNegativeFloat
+from torch import Tensor
+
+from xfed.algorithms.xfed import XFed
+from xfed.models.layout import ModelState
+from xfed.models.parts import Parts
+from xfed.protocol.algorithm import Use, method
+from xfed.protocol.client import Client, Personal
+from xfed.protocol.message import Message
+from xfed.protocol.server import Server
+from xfed.protocol.uploads import Uploads
+from xfed.training.distillation import Teacher
+from xfed.training.objectives import Batch, Objective
+from xfed.training.trainer import Phase
+
+NEWEST = "newest"
+PSEUDO_SAMPLES = 0.1
+"""Added to each class's count: a class that a client has never seen stays possible."""
+
+
+@dataclass(frozen=True)
+class Seen(Objective):
+    """A term that sees other logits: those of exits that are not attached from detached features, all plus a prior."""
+
+    term: Objective
+    attached: Collection[int]
+    prior: Tensor
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Compute the term on what it sees."""
+        logits = {}
+        for j, own in batch.logits.items():
+            apart = j not in self.attached
+            logits[j] = (batch.network.exits[j].linear(batch.features[j].detach()) if apart else own) + self.prior
+        return self.term(replace(batch, logits=logits))
+
+
+@dataclass(frozen=True)
+class Informed:
+    """A teacher that knows which classes its pupil has."""
+
+    teacher: Teacher
+    prior: Tensor
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Add the prior to the teacher's logits."""
+        return self.teacher(batch) + self.prior
+
+
+@method("xfed-plus")
+class XFedPlus(XFed):
+    """X-FED with three additions, at the same messages; each is a setting.
+
+    Exits that are not selected train by cross-entropy on detached features, so the backbone does not notice. All
+    losses see z_j + γ log p_i(c), p_i the client's share of class c: exits and mixtures learn what tells classes
+    apart, and the client's prior is added to the bias when it is evaluated. Shallow exits are refitted to the newest
+    backbone whenever a client receives one (`refit`), and exits answer with running means (`answers`).
+    Travels and stays: as X-FED.
+    """
+
+    refits = 0.03
+    answers = "running"
+
+    class Settings(XFed.Settings):
+        teachers: Literal["participants", "all", "latest"] = Field(  # type: ignore[assignment]
+            "latest", description="mix the last exits of the newest round, of this round's clients, or of all so far"
+        )
+        mix: Literal["end", "start"] = Field("start", description="mix teachers when a round ends, or when one starts")
+        unselected: Literal["detached", "idle"] = Field(
+            "detached", description="exits that are not selected train on detached features, or not at all (X-FED)"
+        )
+        gamma: NonNegativeFloat = Field(1.0, description="γ: strength of the client's class prior; 0: none (X-FED)")
+
+    settings: Settings
+
+    # On the server
+
+    def aggregate(self, server: Server, uploads: Uploads) -> None:
+        """Take uploads in as X-FED does, and remember whose they were."""
+        super().aggregate(server, uploads)
+        if self.settings.teachers == "latest":
+            server.tensors[NEWEST] = torch.tensor(uploads.clients)
+
+    def _teachers(self, server: Server, clients: Sequence[int], use: Use) -> list[int]:
+        if self.settings.teachers != "latest":
+            return super()._teachers(server, clients, use)
+        return server.tensors[NEWEST].tolist() if NEWEST in server.tensors else []
+
+    # On the client
+
+    def phases(self, client: Client, received: Message) -> list[Phase]:
+        """Train as X-FED does, and the other exits apart."""
+        [phase] = super().phases(client, received)
+        selected = phase.exits
+        assert selected is not None
+        term = Seen(phase.objective, selected, self._prior(client))
+        return [replace(phase, objective=term, exits=None if self.settings.unselected == "detached" else selected)]
+
+    def _teacher(self, client: Client, received: Message) -> Teacher:
+        teacher = super()._teacher(client, received)
+        return teacher if self.settings.teacher == "live" else Informed(teacher, self._prior(client))
+
+    def refitted(self, client: Client, model: ModelState) -> ModelState:
+        """Refit exits as they answer, with the prior."""
+        if not self.refit:
+            return model
+        fitted = super().refitted(client, self._with_prior(client, model, 1))
+        return self._with_prior(client, fitted, -1)
+
+    def evaluated(self, client: Client, received: Message) -> Personal:
+        """Add the client's prior to the biases of all exits."""
+        personal = super().evaluated(client, received)
+        model = self._with_prior(client, client.model(personal.shared, personal.own), 1)
+        return Personal(personal.shared, {**personal.own, **client.pack(model, Parts.EXITS)})
+
+    def _with_prior(self, client: Client, model: ModelState, times: int) -> ModelState:
+        changed = ModelState(model.parameters.clone(), model.statistics)
+        prior = times * self._prior(client).to(changed.parameters.device)
+        for name, tensor in client.trainer.layout.views(changed).items():
+            if name.startswith("exits.") and name.endswith(".linear.bias"):
+                tensor += prior
+        return changed
+
+    def _prior(self, client: Client) -> Tensor:
+        """Give γ log p(c) of the client's training samples."""
+        counts = torch.bincount(client.data.train.labels(), minlength=client.classes) + PSEUDO_SAMPLES
+        return self.settings.gamma * (counts / counts.sum()).log().to(client.trainer.device)
