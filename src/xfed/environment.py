@@ -15,7 +15,7 @@ from xfed.data.dealing.partition import Partition
 from xfed.evaluation.accuracy import majority_baseline
 from xfed.experiment import Experiment
 from xfed.experiment.code import code_digest
-from xfed.kernels.choice import Kernels
+from xfed.kernels.choice import Kernels, processor
 from xfed.models.costs import Costs
 
 
@@ -36,7 +36,7 @@ def describe_machine(fingerprint: str, costs: Costs, kernels: Kernels) -> dict[s
         "commit": _commit(),
         "fingerprint": fingerprint,
         "versions": {"python": platform.python_version()} | {p: version(p) for p in ("torch", "numpy")},
-        "machine": {"system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count()},
+        "machine": {"system": platform.system(), "processor": processor(), "cores": os.cpu_count()},
         "kernels": kernels.note(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "network": {"exit_macs": [costs.leaving_at(j) for j in range(len(costs.exits))]},

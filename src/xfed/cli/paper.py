@@ -1,4 +1,4 @@
-"""`xfed paper list` and `xfed paper run NAME`."""
+"""`xfed paper`: tables and figures by name, and pages of results."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from xfed.comparison import Reuse, carry_out
 from xfed.errors import Interrupted
 from xfed.paper.artefact import check_datasets
 from xfed.paper.catalogue import ARTEFACTS, artefact
+from xfed.paper.kept import KeptRun
+from xfed.paper.page import write_page
 from xfed.paper.scales import SCALES, Choice, Scale
+from xfed.runs.finding import find_runs
 
 
 def paper_commands(arguments: Sequence[str]) -> list[click.Command]:
     """Build the group."""
-    return [click.Group("paper", commands=[LIST, RUN], help="The paper's tables and figures, by name.")]
+    return [click.Group("paper", commands=[LIST, RUN, KEEP, PAGE], help="The paper's tables and figures, by name.")]
 
 
 def _list() -> None:
@@ -65,6 +68,32 @@ def _run(
     Console().print("written: " + ", ".join(map(str, written)), highlight=False, soft_wrap=True)
 
 
+def _keep(runs: tuple[Path, ...], to: Path) -> None:
+    for run in find_runs(runs):
+        print(KeptRun.of(run).write(to))
+
+
+def _page(folders: tuple[Path, ...]) -> None:
+    for folder in folders:
+        for path in write_page(folder):
+            print(path)
+
+
+KEEP = click.Command(
+    "keep",
+    callback=_keep,
+    params=[
+        click.Argument(["runs"], metavar="RUN...", nargs=-1, required=True, type=Path),
+        click.Option(["--to"], type=Path, required=True, metavar="folder", help="folder of runs to be shown together"),
+    ],
+    help="Keep finished runs in small form: settings, costs and every client's accuracy, as text; no models.",
+)
+PAGE = click.Command(
+    "page",
+    callback=_page,
+    params=[click.Argument(["folders"], metavar="FOLDER...", nargs=-1, required=True, type=Path)],
+    help="Write a page of results into a folder of kept runs: tables, figure, and which differences are real.",
+)
 LIST = click.Command("list", callback=_list, help="Name every table and figure.")
 RUN = click.Command(
     "run",

@@ -129,7 +129,7 @@ class Measurements:
     @classmethod
     def of_this_machine(cls) -> Measurements:
         """Read what was measured before with this torch on this processor."""
-        machine = f"{torch.__version__} {torch.backends.cpu.get_cpu_capability()} {_processor()}"
+        machine = f"{torch.__version__} {torch.backends.cpu.get_cpu_capability()} {processor()}"
         name = hashlib.sha256(machine.encode()).hexdigest()[:16]
         path = cache_root() / "kernels" / f"times-{name}.json"
         try:
@@ -231,7 +231,7 @@ def _by_product(layer: nn.Conv2d, maps: Tensor, gradient: Tensor) -> Tensor:
     return products.weight_gradient(maps, gradient, kernel, stride, padding).contiguous()
 
 
-def _processor() -> str:
+def processor() -> str:
     """Name the processor's model."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

@@ -1,0 +1,195 @@
+"""A page of results from kept runs: who did how well, beside what was published, and which differences are real."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import wilcoxon
+
+from xfed.files import write_text
+from xfed.paper import published
+from xfed.paper.kept import KeptRun, kept_runs
+from xfed.report.drawing import PALETTE, Drawing, lines
+from xfed.report.sheet import Cell, Number, Sheet, over_seeds
+from xfed_runtime.answers import ANSWERS, Answer
+
+DECISIVE = 0.05
+DRAWN = 6
+"""Curves in the figure: the best methods."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Runs that differ by their seed alone."""
+
+    label: str
+    runs: Sequence[KeptRun]
+
+    @property
+    def method(self) -> str:
+        """Name of the method."""
+        return self.runs[0].experiment.method
+
+    def accuracy(self, answers: Answer | None = None, exit: int | None = None) -> Number:
+        """Give the last evaluation in %, averaged over exits or of one; by default with the answers that count."""
+        found = []
+        for run in self.runs:
+            kind = answers or run.experiment.answering()
+            found.append(100 * (run.accuracy(kind) if exit is None else run.clients[kind][:, exit]))
+        return over_seeds([float(each.mean()) for each in found], [float(each.std()) for each in found])
+
+
+def write_page(folder: Path) -> list[Path]:
+    """Write `README.md`, the tables and the figure of a folder of kept runs."""
+    runs = kept_runs(folder)
+    rows = sorted(_rows(runs), key=lambda row: -row.accuracy().value)
+    table, against = _table(rows), _differences(rows)
+    drawing = _drawing(rows)
+    written = [
+        path for sheet, stem in ((table, "table"), (against, "differences")) for path in sheet.write(folder / stem)
+    ]
+    written += drawing.save(folder / "figure")
+    first = runs[0]
+    text = "\n".join(
+        [
+            f"# {_setting(first)}",
+            "",
+            "![averaged accuracy](figure.svg)",
+            "",
+            table.markdown(),
+            against.markdown(),
+            "## Runs",
+            "",
+            *_provenance(runs),
+            "",
+            f"Made by `xfed paper page {folder.name}` from the folders beside it, each of which is a run in small form "
+            "(`xfed paper keep RUN`): settings, costs, accuracy of every client.",
+            "",
+        ]
+    )
+    page = folder / "README.md"
+    write_text(page, text)
+    return [page, *written]
+
+
+def _rows(runs: Sequence[KeptRun]) -> list[Row]:
+    groups: dict[str, list[KeptRun]] = {}
+    for run in runs:
+        groups.setdefault(_label(run), []).append(run)
+    return [Row(label, group) for label, group in groups.items()]
+
+
+def _label(run: KeptRun) -> str:
+    """Name a run by its method, and by what it sets otherwise than the method's defaults."""
+    e = run.experiment
+    said = []
+    if e.training.refit is not None:
+        said.append(f"refit {e.training.refit:g}" if e.training.refit else "no refit")
+    if e.answers is not None:
+        said.append(f"{e.answers} answers")
+    if e.training.local_kd != "off":
+        said.append(f"local KD {e.training.local_kd}")
+    defaults: dict[str, Any] = type(e.algorithm()).resolve({}).model_dump(mode="json")
+    own = e.settings.get("method", {})
+    said += [f"{name} {value}" for name, value in own.items() if value != defaults.get(name)]
+    return f"{e.method} ({', '.join(said)})" if said else e.method
+
+
+def _setting(run: KeptRun) -> str:
+    e = run.experiment
+    width = e.settings.get("model", {}).get("width")
+    network = f"{e.model}{'' if width is None else f' of width {width}'}"
+    t = e.training
+    return (
+        f"{e.dataset}, {e.dealing.in_words()}, {network}: {e.dealing.clients} clients, {e.cohort_size} a round, "
+        f"{t.rounds} rounds of {t.epochs} epochs, rate {t.lr:g} × {t.lr_decay:g} per round"
+    )
+
+
+def _table(rows: Sequence[Row]) -> Sheet:
+    exits = rows[0].runs[0].clients["own"].shape[1]
+    header = ["method", "averaged", "own answers", "running answers", *(f"exit {j + 1}" for j in range(exits))]
+    header += ["published", "seeds", "up (kB)", "GMAC"]
+    body: list[list[Cell]] = []
+    for row in rows:
+        first = row.runs[0]
+        line: list[Cell] = [row.label, row.accuracy(), *(row.accuracy(kind) for kind in ANSWERS)]
+        line += [row.accuracy(exit=j) for j in range(exits)]
+        plain = row.label == row.method
+        alpha = first.experiment.dealing.alpha
+        line.append(published.accuracy("Table 1", first.experiment.dataset, row.method, alpha) if plain else None)
+        line.append(", ".join(str(run.experiment.seed) for run in row.runs))
+        line += [Number(first.facts["bytes_up"] / 1000, digits=1), Number(first.facts["macs"] / 1e9)]
+        body.append(line)
+    majority = first.facts["majority_baseline"]
+    trivial: list[Cell] = ["majority class", Number(100 * majority["mean"], 100 * majority["std"])]
+    body.append(trivial + [None] * (len(header) - 2))
+    notes = (
+        "Accuracy in %, last evaluation, on each client's own test samples: mean ± std over clients (seeds: std over "
+        "seeds). Averaged, exits: with the answers that count in the run, running ones for xfed-plus, own ones for all "
+        "others; both kinds stand beside it. Published: Table 1 of the paper, its own networks and rounds. up, GMAC: "
+        "of one client in one round."
+    )
+    return Sheet("Averaged accuracy", header, body, notes)
+
+
+def _differences(rows: Sequence[Row]) -> Sheet:
+    """Compare the best row with every other one, client by client."""
+    best = rows[0]
+    body: list[list[Cell]] = []
+    for row in rows[1:]:
+        seeds = sorted({r.experiment.seed for r in best.runs} & {r.experiment.seed for r in row.runs})
+        if not seeds:
+            continue
+        gaps = np.concatenate([_of_seed(best, seed).accuracy() - _of_seed(row, seed).accuracy() for seed in seeds])
+        p = float(wilcoxon(gaps).pvalue) if np.any(gaps) else 1.0
+        said = "different" if p < DECISIVE else "not told apart"
+        gap, better = (
+            Number(100 * float(gaps.mean()), 100 * float(gaps.std())),
+            f"{int((gaps > 0).sum())} of {len(gaps)}",
+        )
+        body.append([row.label, gap, better, f"{p:.2g}", said, ", ".join(map(str, seeds))])
+    notes = (
+        f"Points by which {best.label} leads: mean ± std over clients of the same seeds; p of Wilcoxon's signed-rank "
+        f"test over clients, two-sided, called different below {DECISIVE:g}. It is about these partitions and initial "
+        "weights; other seeds move all methods."
+    )
+    header = ["against", "lead (points)", "clients better off", "p", "verdict", "seeds"]
+    return Sheet(f"{best.label} against the others", header, body, notes)
+
+
+def _of_seed(row: Row, seed: int) -> KeptRun:
+    return next(run for run in row.runs if run.experiment.seed == seed)
+
+
+def _drawing(rows: Sequence[Row]) -> Drawing:
+    drawing = Drawing.of(2, "Averaged accuracy", _setting(rows[0].runs[0]), width=6.0)
+    left, right = drawing.panels
+    places = np.arange(len(rows))[::-1]
+    left.barh(places, [row.accuracy().value for row in rows], color=PALETTE[0])
+    spreads = [row.accuracy().seeds or 0.0 for row in rows]
+    left.errorbar([row.accuracy().value for row in rows], places, xerr=spreads, fmt="none", ecolor="black", capsize=2)
+    left.set_yticks(places, [row.label for row in rows], fontsize=8)
+    left.grid(axis="y", visible=False)
+    left.grid(axis="x", alpha=0.25)
+    left.set_xlabel("averaged accuracy (%); lines: std over seeds")
+    curves = {}
+    for row in rows[:DRAWN]:
+        run = row.runs[0]
+        curves[row.label] = (run.rounds, (100 * run.curves[run.experiment.answering()].mean(axis=1)).tolist())
+    lines(right, curves, "round", "averaged accuracy (%)")
+    return drawing
+
+
+def _provenance(runs: Sequence[KeptRun]) -> list[str]:
+    lines = ["| run | commit | processor | kernels | minutes |", "| --- | --- | --- | --- | ---: |"]
+    for run in runs:
+        facts = run.facts
+        machine = f"{facts['machine']['processor']}, {facts['machine']['cores']} cores"
+        commit = (facts["commit"] or "not known")[:7]
+        lines.append(f"| {run.name} | {commit} | {machine} | {facts['kernels']['set']} | {facts['seconds'] / 60:.1f} |")
+    return lines
