@@ -30,12 +30,13 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_run(out: Path, model: str, alpha: float = 0.3, **settings: object) -> Run:
     """Find the one run that has these settings."""
     defaults: dict[str, object] = {"exits": "all", "local_kd": "off", "mu": 0.6, "lam": 1.0, "schedule": "linear"}
-    wanted = defaults | {"teacher": "frozen"} | settings
+    defaults |= {"teacher": "frozen", "temperature": 2.0, "kd_weight": "sum", "mix": "end", "evaluated": "mixed"}
+    wanted = defaults | {"refit": None} | settings
 
     def fits(run: Run) -> bool:
         e = run.experiment
         own = e.settings.get("method", {})
-        plain = {"method": e.method, "exits": e.exits, "local_kd": e.training.local_kd}
+        plain = {"method": e.method, "exits": e.exits, "local_kd": e.training.local_kd, "refit": e.training.refit}
         ours = {name: plain.get(name, own.get(name, wanted[name])) for name in wanted}
         return e.model == model and e.dealing.alpha == alpha and ours == wanted
 
@@ -93,8 +94,8 @@ def check(name: str) -> Callable[[Callable[[Path, list[Row]], None]], Callable[[
 
 @check("averaged-accuracy")
 def _averaged(out: Path, rows: list[Row]) -> None:
-    assert [each["method"] for each in rows][-2:] == ["xfed", "majority class"]
-    assert len(rows) == 15
+    assert [each["method"] for each in rows][-3:] == ["xfed", "xfed-plus", "majority class"]
+    assert len(rows) == 16
     found = row(rows, method="fedrep")
     assert float(found["CIFAR-100 Dir(0.1)"]) == pytest.approx(
         averaged(tiny_run(out, "resnet18", 0.1, method="fedrep"))
@@ -104,7 +105,7 @@ def _averaged(out: Path, rows: list[Row]) -> None:
 
 @check("single-exit")
 def _single(out: Path, rows: list[Row]) -> None:
-    assert len(rows) == 12
+    assert len(rows) == 13
     single = tiny_run(out, "convnet", method="ditto", exits="last")
     assert float(row(rows, method="ditto")["CIFAR-10"]) == pytest.approx(of_exit(single, 1))
     early = tiny_run(out, "convnet", method="xfed")
@@ -172,6 +173,28 @@ def _trade_off(out: Path, rows: list[Row]) -> None:
     assert stated == {
         "CIFAR-10": "0.2 to 5.5", "CIFAR-100": "2.5 to 14.5", "Tiny ImageNet": "2 to 11", "AG News": "0.2 to 2.8",
     }  # fmt: skip
+
+
+@check("successor")
+def _successor(out: Path, rows: list[Row]) -> None:
+    assert len(rows) == 4 * 12
+    found = row(rows, data_set="CIFAR-10", method="fedper", variant="refit")
+    run = tiny_run(out, "convnet", method="fedper", refit=0.03)
+    table = pd.read_parquet(max((run.path / "traces").glob("test-*.parquet")))
+    predictions = np.stack(table["running.prediction"].to_list())
+    right = pd.DataFrame(predictions == table["label"].to_numpy()[:, None]).groupby(table["client"]).mean()
+    assert float(found["running answers"]) == pytest.approx(100 * right.to_numpy().mean())
+    assert float(found["own answers"]) == pytest.approx(averaged(run))
+    steps = [each["variant"] for each in rows if each["method"] == "xfed-plus" and each["data set"] == "CIFAR-10"]
+    assert steps == ["exits apart", "+ newest teachers", "+ prior", "+ refit: all of it"]
+
+
+@check("switches")
+def _switches(out: Path, rows: list[Row]) -> None:
+    assert len(rows) == 12
+    plain = tiny_run(out, "resnet18", method="xfed")
+    for variant in ("frozen teacher, τ = 2, sum", "mixed at the end", "last exit mixed"):
+        assert float(row(rows, variant=variant)["own answers"]) == pytest.approx(averaged(plain))
 
 
 @check("teacher-weights")

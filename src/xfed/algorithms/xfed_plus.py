@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat
-from torch import Tensor
+from torch import Tensor, nn
 
 from xfed.algorithms.xfed import XFed
 from xfed.models.layout import ModelState
@@ -39,8 +39,8 @@ class Seen(Objective):
         """Compute the term on what it sees."""
         logits = {}
         for j, own in batch.logits.items():
-            apart = j not in self.attached
-            logits[j] = (batch.network.exits[j].linear(batch.features[j].detach()) if apart else own) + self.prior
+            head: nn.Linear = batch.network.exits[j].linear  # type: ignore[assignment]
+            logits[j] = (own if j in self.attached else head(batch.features[j].detach())) + self.prior
         return self.term(replace(batch, logits=logits))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 from rich.console import Console
@@ -13,7 +13,8 @@ from rich.table import Table
 from xfed.cli.options import DATA_DIR, REUSE, parse_seeds
 from xfed.cli.planning import Teller, tell_plan
 from xfed.comparison import Reuse, carry_out
-from xfed.errors import Interrupted
+from xfed.errors import InputError, Interrupted
+from xfed.kernels.choice import KernelChoice
 from xfed.paper.artefact import check_datasets
 from xfed.paper.catalogue import ARTEFACTS, artefact
 from xfed.paper.kept import KeptRun
@@ -36,10 +37,19 @@ def _list() -> None:
     Console().print(table)
 
 
+def parse_numbers(text: str | None) -> tuple[float, ...] | None:
+    """Read numbers with commas between them."""
+    try:
+        return None if text is None else tuple(float(each) for each in text.split(","))
+    except ValueError:
+        raise InputError(f"--alphas is {text!r}; allowed: numbers with commas, such as 0.3,0.1") from None
+
+
 def _run(
     name: str,
     scale: Scale,
     datasets: str | None,
+    alphas: str | None,
     methods: str | None,
     seeds: str,
     out: Path,
@@ -51,7 +61,7 @@ def _run(
     given = {key: value for key, value in place.items() if value is not None}
     wanted_datasets, wanted_methods = (text.split(",") if text else None for text in (datasets, methods))
     check_datasets(wanted_datasets)
-    choice = Choice(scale, wanted_datasets, wanted_methods, tuple(parse_seeds(seeds)), given)
+    choice = Choice(scale, wanted_datasets, parse_numbers(alphas), wanted_methods, tuple(parse_seeds(seeds)), given)
     planned = chosen.plan(choice, out / "runs", reuse)
     tell_plan(planned)
     if only_plan:
@@ -108,6 +118,7 @@ RUN = click.Command(
             help="the paper's protocol; the same with narrow networks and fewer rounds; or seconds, for tests",
         ),
         click.Option(["--datasets"], metavar="a,b", help="only these of its data sets"),
+        click.Option(["--alphas"], metavar="0.3,0.1", help="only these α of its Dirichlet partitions"),
         click.Option(["--methods"], metavar="a,b", help="only these of its methods"),
         click.Option(["--seeds"], default="1", show_default=True, metavar="1,2,3", help="average over these seeds"),
         click.Option(
@@ -120,6 +131,7 @@ RUN = click.Command(
         ),
         REUSE,
         click.Option(["--plan", "only_plan"], is_flag=True, help="only say what is left to do"),
+        click.Option(["--kernels"], type=click.Choice(get_args(KernelChoice)), help="kernels of all runs"),
         click.Option(["--engine"], help="where clients run; `xfed engines` lists where"),
         click.Option(["--workers"], type=click.IntRange(min=1), help="number of workers"),
         DATA_DIR,

@@ -17,11 +17,14 @@ TYPES = {
     "GFL-EE": ("fedavg", "fedprox", "scalefl", "depthfl"),
     "PFL-EE": ("fedper", "fedrep", "fedbabu", "fedamp", "pfedgraph", "fedrod", "ditto", "fedpac"),
     "ours": ("xfed",),
+    "beyond": ("xfed-plus",),
 }
 TYPE_OF = {method: kind for kind, group in TYPES.items() for method in group}
 METHODS = tuple(TYPE_OF)
 BEST = ("xfed", "fedper", "fedrep", "fedbabu", "fedrod", "fedpac")
 """X-FED and the five baselines that the paper looks into."""
+EARLY = ("xfed", "xfed-plus")
+"""What is shown with its early exits beside static models."""
 LAST = "Accuracy in %, last evaluation: mean ± std over clients."
 
 
@@ -86,8 +89,8 @@ def majority(runs: Sequence[Run]) -> Number:
 
 
 def exits_wanted(choice: Choice) -> list[Wanted]:
-    """X-FED and the five best baselines, Dir(0.3)."""
-    return [Wanted(dataset, 0.3, method) for dataset in TASKS for method in BEST]
+    """X-FED, the five best baselines and X-FED+, Dir(0.3)."""
+    return [Wanted(dataset, 0.3, method) for dataset in TASKS for method in (*BEST, "xfed-plus")]
 
 
 def exits(results: Results) -> Product:
@@ -109,7 +112,7 @@ def exits(results: Results) -> Product:
         bars(panel, [f"exit {j + 1}" for j in range(exits)], ours, printed)
         panel.set_title(TASKS[dataset].title, fontsize=9)
         panel.set_ylabel("accuracy (%)")
-        others = [values for method, values in ours.items() if method != "xfed"]
+        others = [values for method, values in ours.items() if method not in EARLY]
         if "xfed" in ours and others:
             for j, mine in enumerate(ours["xfed"]):
                 assert mine is not None
@@ -131,11 +134,11 @@ def exits(results: Results) -> Product:
 
 
 def single_wanted(choice: Choice) -> list[Wanted]:
-    """Single-exit models of all methods that have one, and X-FED with its exits."""
+    """Single-exit models of all methods that have one, and X-FED and X-FED+ with their exits."""
     found = []
     for dataset in TASKS:
         for method in METHODS:
-            if method == "xfed":
+            if method in EARLY:
                 found.append(Wanted(dataset, 0.3, method))
             elif method not in ("scalefl", "depthfl"):
                 found.append(Wanted(dataset, 0.3, method, "single exit", (("exits", "last"),)))
@@ -154,8 +157,9 @@ def single(results: Results) -> Product:
         ours, printed = [], []
         static = early = None
         for row, (wanted, runs) in zip(rows, results.on(dataset).items(), strict=True):
-            if wanted.method == "xfed":
-                number, early = at_threshold(runs, epsilon)
+            if wanted.method in EARLY:
+                number, cost = at_threshold(runs, epsilon)
+                early = cost if wanted.method == "xfed" else early
             else:
                 number = accuracy(runs)
                 static = Number(runs[0].exit_macs[0] / 1e6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xfed.errors import unknown
-from xfed.paper import accuracy, inference, training
+from xfed.paper import accuracy, beyond, inference, training
 from xfed.paper.artefact import Artefact
 
 ARTEFACTS = {
@@ -39,6 +39,14 @@ ARTEFACTS = {
         Artefact(
             "assumptions", "Sections 4 and 5", "What the paper assumes, measured",
             training.assumptions_wanted, training.assumptions,
+        ),
+        Artefact(
+            "successor", "beyond the paper", "X-FED+ step by step, and the same help for others",
+            beyond.successor_wanted, beyond.successor,
+        ),
+        Artefact(
+            "switches", "beyond the paper", "X-FED's open choices, one by one",
+            beyond.switches_wanted, beyond.successor,
         ),
     )
 }  # fmt: skip

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from xfed.inference.case_study import Condition, Measured, Setup, case_study
 from xfed.paper import published
-from xfed.paper.accuracy import BEST
+from xfed.paper.accuracy import BEST, EARLY
 from xfed.paper.artefact import Product, Results
 from xfed.paper.measuring import GRID, accuracy_within, at_threshold, cost_for, curve
 from xfed.paper.scales import TASKS, Choice, Task, Wanted
@@ -28,8 +28,8 @@ FOLLOWED = (0.4, 0.6, 0.8)
 
 
 def trade_off_wanted(choice: Choice) -> list[Wanted]:
-    """X-FED and the five best baselines, Dir(0.3)."""
-    return [Wanted(dataset, 0.3, method) for dataset in TASKS for method in BEST]
+    """X-FED, the five best baselines and X-FED+, Dir(0.3)."""
+    return [Wanted(dataset, 0.3, method) for dataset in TASKS for method in (*BEST, "xfed-plus")]
 
 
 def trade_off(results: Results) -> Product:
@@ -47,9 +47,9 @@ def trade_off(results: Results) -> Product:
         for method, (costs, accuracies) in curves.items():
             value, mine = read[method], read.get("xfed")
             lead = None
-            if method != "xfed" and value is not None and mine:
+            if method not in EARLY and value is not None and mine:
                 lead = Number(mine - value if claim.macs else value / mine - 1)
-            stated = f"{claim.low:g} to {claim.high:g}" if method != "xfed" else ""
+            stated = f"{claim.low:g} to {claim.high:g}" if method not in EARLY else ""
             shown: Cell = "not reached" if value is None else Number(value)
             full = [Number(float(accuracies[-1])), Number(float(costs[-1]))]
             rows.append([task.title, method, _asked(claim, task), shown, lead, stated, *full])

@@ -30,7 +30,7 @@ def at_threshold(runs: Sequence[Run], epsilon: float) -> tuple[Number, Number]:
     """Give accuracy (%) and cost (million MACs) of leaving where the confidence exceeds a threshold."""
     accuracies, spreads, costs = [], [], []
     for run in runs:
-        policy = Policy("confidence", threshold=epsilon)
+        policy = Policy("confidence", threshold=epsilon, answer=run.experiment.answering())
         found = [outcome(policy, trace, run.exit_macs) for trace in read_test_trace(run).by_client().values()]
         accuracies.append(100 * float(np.mean([each.accuracy for each in found])))
         spreads.append(100 * float(np.std([each.accuracy for each in found])))
@@ -44,8 +44,9 @@ def curve(run: Run, round: int | None = None) -> tuple[NDArray[np.float64], NDAr
     macs = np.asarray(run.exit_macs, dtype=np.float64)
     _, owners, counts = np.unique(trace.owners, return_inverse=True, return_counts=True)
     weights = 1 / (len(counts) * counts[owners])
-    right = trace.own.prediction == trace.labels[:, None]
-    confidence = trace.own.confidence.astype(np.float64)
+    signals = trace.signals(run.experiment.answering())
+    right = signals.prediction == trace.labels[:, None]
+    confidence = signals.confidence.astype(np.float64)
     cost, accuracy = np.empty(len(GRID)), np.empty(len(GRID))
     for k, epsilon in enumerate(GRID):
         sure = confidence > epsilon

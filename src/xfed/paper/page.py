@@ -49,10 +49,9 @@ def write_page(folder: Path) -> list[Path]:
     rows = sorted(_rows(runs), key=lambda row: -row.accuracy().value)
     table, against = _table(rows), _differences(rows)
     drawing = _drawing(rows)
-    written = [
-        path for sheet, stem in ((table, "table"), (against, "differences")) for path in sheet.write(folder / stem)
-    ]
-    written += drawing.save(folder / "figure")
+    for sheet, name in ((table, "table.csv"), (against, "differences.csv")):
+        write_text(folder / name, sheet.comma_separated())
+    figures = drawing.save(folder / "figure")
     first = runs[0]
     text = "\n".join(
         [
@@ -73,7 +72,7 @@ def write_page(folder: Path) -> list[Path]:
     )
     page = folder / "README.md"
     write_text(page, text)
-    return [page, *written]
+    return [page, folder / "table.csv", folder / "differences.csv", *figures]
 
 
 def _rows(runs: Sequence[KeptRun]) -> list[Row]:

@@ -31,14 +31,14 @@ CONVNET = {"model": "convnet", "convnet.width": 6}
 RESNET = {"model": "resnet18", "resnet18.width": 4, "resnet18.depth": 1}
 
 TASKS: dict[str, Task] = {
-    "cifar10": Task("CIFAR-10", 300, 30.39e6, 0.8, 100, {"convnet.width": 32}, CONVNET),
-    "cifar100": Task("CIFAR-100", 300, 557.94e6, 0.6, 40, {"resnet18.width": 8}, RESNET),
+    "cifar10": Task("CIFAR-10", 300, 30.39e6, 0.8, 100, {"convnet.width": 32, "lr_decay": 0.99}, CONVNET),
+    "cifar100": Task("CIFAR-100", 300, 557.94e6, 0.6, 60, {"resnet18.width": 8}, RESNET),
     "tiny-imagenet": Task(
         "Tiny ImageNet", 300, 2231.64e6, 0.6, 20, {"resnet18.width": 4, "resnet18.depth": 1}, RESNET
     ),
     "agnews": Task(
         "AG News", 100, 811.57e6, 0.8, 40,
-        {"transformer.width": 48, "transformer.feedforward": 192, "agnews.max_length": 80}, CONVNET,
+        {"transformer.width": 64, "transformer.feedforward": 256, "agnews.max_length": 64}, CONVNET,
     ),
 }  # fmt: skip
 
@@ -69,7 +69,7 @@ def settings(dataset: str, alpha: float, scale: Scale) -> dict[str, Any]:
     values: dict[str, Any] = {"dataset": dataset, **common}
     if scale == "small":
         rounds = task.small_rounds
-        values |= {**task.small, "rounds": rounds, "lr_decay": DECAY ** (task.rounds / rounds)}
+        values |= {"rounds": rounds, "lr_decay": DECAY ** (task.rounds / rounds), **task.small}
         values["eval_every"] = max(1, rounds // 10)
     return values
 
@@ -109,6 +109,7 @@ class Choice:
 
     scale: Scale
     datasets: Sequence[str] | None = None
+    alphas: Sequence[float] | None = None
     methods: Sequence[str] | None = None
     seeds: Sequence[int] = (1,)
     place: Mapping[str, Any] = field(default_factory=dict)
@@ -118,6 +119,7 @@ class Choice:
         """Restrict what a table or figure shows to what is chosen; a choice that it does not have is refused."""
         for chosen, there, kind in (
             (self.datasets, {each.dataset for each in wanted}, "data set"),
+            ([f"{a:g}" for a in self.alphas or ()], {f"{each.alpha:g}" for each in wanted}, "α"),
             (self.methods, {each.method for each in wanted}, "method"),
         ):
             for name in chosen or ():
@@ -126,8 +128,10 @@ class Choice:
         found = [
             each
             for each in wanted
-            if each.dataset in (self.datasets or [each.dataset]) and each.method in (self.methods or [each.method])
+            if each.dataset in (self.datasets or [each.dataset])
+            and each.alpha in (self.alphas or [each.alpha])
+            and each.method in (self.methods or [each.method])
         ]
         if wanted and not found:
-            raise InputError("no run has this data set and this method; leave --datasets or --methods out")
+            raise InputError("no run has this data set and this method; leave --datasets, --alphas or --methods out")
         return found

@@ -17,6 +17,7 @@ from rich.text import Text
 from xfed.files import write_text
 from xfed.report.tables import print_whole
 from xfed.runs.reader import Run
+from xfed_runtime.answers import Answer
 
 SPECIAL = re.compile(r"[&%$#_{}~^\\]")
 SPELT_OUT = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -133,9 +134,9 @@ def _escaped(text: str) -> str:
     return "".join(f"${IN_MATH[letter]}$" if letter in IN_MATH else letter for letter in text)
 
 
-def accuracy(runs: Sequence[Run], exit: int | None = None) -> Number:
+def accuracy(runs: Sequence[Run], exit: int | None = None, answers: Answer | None = None) -> Number:
     """Give the last evaluation in %: averaged over exits or of one (from 0); runs differ by their seed alone."""
-    last = [run.summary().last for run in runs]
+    last = [run.summary(answers).last for run in runs]
     means = [100 * (each.mean if exit is None else each.exits[exit]) for each in last]
     return over_seeds(means, [100 * (each.std if exit is None else each.exit_stds[exit]) for each in last])
 

@@ -52,7 +52,7 @@ def refit(start: LinearExit, features: Tensor, labels: Tensor, rho: float) -> tu
         tolerance_grad=TOLERANCE,
         history_size=10,
         line_search_fn="strong_wolfe",
-    ).step(loss)  # type: ignore[arg-type]
+    ).step(loss)
     found = fitted.detach().to(start.weight.dtype)
     macs = 2 * evaluations * inputs.numel() * len(held)
     return LinearExit(found[:, :-1].contiguous(), found[:, -1].contiguous()), macs

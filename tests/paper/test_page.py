@@ -1,0 +1,72 @@
+"""Kept runs and their page: every number can be had again from the run's own files."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from xfed import Run
+from xfed.cli import execute
+from xfed.errors import InputError
+from xfed.paper.kept import KeptRun, kept_runs
+
+
+@pytest.fixture
+def runs(train: Callable[..., Run]) -> list[Run]:
+    return [
+        train("a", method="xfed-plus", seed=1),
+        train("b", method="xfed-plus", seed=2),
+        train("c", method="fedper", seed=1),
+        train("d", method="fedper", seed=1, refit=0.03),
+    ]
+
+
+def last(run: Run) -> pd.DataFrame:
+    table: pd.DataFrame = pd.read_parquet(max((run.path / "metrics").glob("*.parquet")))
+    return table
+
+
+def test_what_is_kept_is_what_the_run_wrote(runs: list[Run], tmp_path: Path) -> None:
+    kept = KeptRun.read(KeptRun.of(runs[0]).write(tmp_path / "kept"))
+    table = last(runs[0])
+    for kind in ("own", "running"):
+        expected = table.pivot_table(index="client", columns="exit", values=kind).to_numpy()
+        np.testing.assert_allclose(kept.clients[kind], expected, atol=1e-6)  # type: ignore[index]
+        np.testing.assert_allclose(kept.curves[kind][-1], expected.mean(axis=0), atol=1e-6)  # type: ignore[index]
+    assert kept.experiment == runs[0].experiment.changed(plugin=())
+    assert not list((tmp_path / "kept").rglob("*.safetensors"))
+
+
+def test_the_page_says_what_the_metrics_say(runs: list[Run], tmp_path: Path) -> None:
+    """Rows by what differs, seeds together; the lead over each other row is paired by client."""
+    folder = tmp_path / "kept"
+    assert execute(["paper", "keep", *(str(run.path) for run in runs), "--to", str(folder)]) == 0
+    assert execute(["paper", "page", str(folder)]) == 0
+    with (folder / "table.csv").open(encoding="utf-8") as file:
+        rows = {row["method"]: row for row in csv.DictReader(file)}
+    assert set(rows) == {"xfed-plus", "fedper", "fedper (refit 0.03)", "majority class"}
+    means = [100 * last(run).groupby("client")["running"].mean().mean() for run in runs[:2]]
+    assert float(rows["xfed-plus"]["averaged"]) == pytest.approx(np.mean(means), abs=1e-3)
+    assert float(rows["xfed-plus"]["averaged, std over seeds"]) == pytest.approx(np.std(means, ddof=1), abs=1e-3)
+    own = 100 * last(runs[2]).groupby("client")["own"].mean().mean()
+    assert float(rows["fedper"]["averaged"]) == pytest.approx(own, abs=1e-3)
+    with (folder / "differences.csv").open(encoding="utf-8") as file:
+        against = list(csv.DictReader(file))
+    assert len(against) == 2
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    assert "seeds ±" in text
+    assert (folder / "figure.svg").is_file()
+
+
+def test_damaged_and_empty_folders(runs: list[Run], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"holds no kept runs; 'xfed paper keep RUN --to"):
+        kept_runs(tmp_path)
+    home = KeptRun.of(runs[2]).write(tmp_path / "kept")
+    (home / "clients.csv").write_text("trained,own 1\n1,x\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"kept run .* cannot be read: could not convert string to float: 'x'"):
+        kept_runs(tmp_path / "kept")
