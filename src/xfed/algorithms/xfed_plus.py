@@ -11,14 +11,17 @@ from pydantic import Field, NonNegativeFloat
 from torch import Tensor, nn
 
 from xfed.algorithms.xfed import XFed
+from xfed.errors import InputError
 from xfed.models.layout import ModelState
 from xfed.models.parts import Parts
+from xfed.models.subnetwork import Subnetworks
 from xfed.protocol.algorithm import Use, method
 from xfed.protocol.client import Client, Personal
 from xfed.protocol.message import Message
 from xfed.protocol.server import Server
 from xfed.protocol.uploads import Uploads
 from xfed.training.distillation import Teacher
+from xfed.training.frozen import is_one_linear_layer
 from xfed.training.objectives import Batch, Objective
 from xfed.training.trainer import Phase
 
@@ -58,13 +61,14 @@ class Informed:
 
 @method("xfed-plus")
 class XFedPlus(XFed):
-    """X-FED with three additions, at the same messages; each is a setting.
+    """X-FED's messages, put to better use; each addition is a setting.
 
-    Exits that are not selected train by cross-entropy on detached features, so the backbone does not notice. All
-    losses see z_j + γ log p_i(c), p_i the client's share of class c: exits and mixtures learn what tells classes
-    apart, and the client's prior is added to the bias when it is evaluated. Shallow exits are refitted to the newest
-    backbone whenever a client receives one (`refit`), and exits answer with running means (`answers`).
-    Travels and stays: as X-FED.
+    All losses see z_j + γ log p_i(c), p_i(c) being client i's share of class c: what travels learns to tell classes
+    apart, and what a client's classes are is added to its biases when it is evaluated. Exits that are not selected
+    train by cross-entropy on detached features, which the backbone does not notice (`unselected`). Every client gets a
+    mixture of the newest round's last exits, not of a round long ago (`teachers`). Before evaluation, shallow exits are
+    refitted to the newest backbone (`refit`), and exits answer with running means (`answers`). Travels and stays: as
+    X-FED.
     """
 
     refits = 0.03
@@ -81,6 +85,14 @@ class XFedPlus(XFed):
         gamma: NonNegativeFloat = Field(1.0, description="γ: strength of the client's class prior; 0: none (X-FED)")
 
     settings: Settings
+
+    def check(self, subnetworks: Subnetworks, population: int) -> None:
+        """Refuse exits whose biases the prior cannot be added to."""
+        super().check(subnetworks, population)
+        if self.settings.gamma and not all(map(is_one_linear_layer, subnetworks.network.exits)):
+            raise InputError(
+                f"xfed-plus.gamma is {self.settings.gamma:g}, which needs exits that are one linear layer; allowed: 0"
+            )
 
     # On the server
 

@@ -42,7 +42,7 @@ class Training(BaseSettings):
     )
     refit: NonNegativeFloat | None = Field(
         None,
-        description="ρ of refitting personal exits whenever a client receives a backbone, such as 0.03; 0: never; "
+        description="ρ of refitting personal exits to the newest backbone before evaluation, such as 0.03; 0: never; "
         "default: the method's choice",
     )
     server_optimizer: ServerOptimizerKind = Field(
