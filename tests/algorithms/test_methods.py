@@ -30,10 +30,10 @@ def equal_models(one: Run, other: Run) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_there_are_fourteen_and_the_naive_way() -> None:
+def test_there_are_fourteen_the_successor_and_the_naive_way() -> None:
     assert ALL == [
         "depthfl", "ditto", "fedamp", "fedavg", "fedbabu", "fedpac", "fedper", "fedprox", "fedrep", "fedrod", "local",
-        "pfedgraph", "posthoc", "scalefl", "xfed",
+        "pfedgraph", "posthoc", "scalefl", "xfed", "xfed-plus",
     ]  # fmt: skip
 
 

@@ -110,6 +110,6 @@ def test_what_a_data_set_recommends_gives_way_to_what_is_given(tmp_path: Path) -
 
 def test_the_recipe_holds_no_path_and_no_data() -> None:
     recipe = Experiment(plugin=(), out="somewhere", data_dir="elsewhere").recipe()
-    assert set(recipe) == {"method", "model", "exits", "seed", "training", "settings"}
+    assert set(recipe) == {"method", "model", "exits", "answers", "seed", "training", "settings"}
     assert set(recipe["settings"]) == {"method", "model"}
     assert "somewhere" not in str(recipe)

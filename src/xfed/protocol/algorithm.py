@@ -188,7 +188,7 @@ class Algorithm(Component):
         shallow, last = range(client.exits - 1), client.exits - 1
         exits = [*(shallow if Parts.SHALLOW_EXITS in self.personal_exits else ())]
         exits += [last] if Parts.LAST_EXIT in self.personal_exits else []
-        return client.refit(model, exits, self.refit)
+        return client.refit(model, exits, self.refit) if exits else model
 
     def evaluated(self, client: Client, received: Message) -> Personal:
         """Give the personal model as it is evaluated and exported: with exits refitted where that is asked for."""
