@@ -30,7 +30,8 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_run(out: Path, model: str, alpha: float = 0.3, **settings: object) -> Run:
     """Find the one run that has these settings."""
     defaults: dict[str, object] = {"exits": "all", "local_kd": "off", "mu": 0.6, "lam": 1.0, "schedule": "linear"}
-    defaults |= {"teacher": "frozen", "temperature": 2.0, "kd_weight": "sum", "mix": "end", "evaluated": "mixed"}
+    if settings.get("method") == "xfed":
+        defaults |= {"teacher": "frozen", "temperature": 2.0, "kd_weight": "sum", "mix": "end", "evaluated": "mixed"}
     wanted = defaults | {"refit": None} | settings
 
     def fits(run: Run) -> bool:
