@@ -38,8 +38,10 @@ def test_what_is_kept_is_what_the_run_wrote(runs: list[Run], tmp_path: Path) -> 
         expected = table.pivot_table(index="client", columns="exit", values=kind).to_numpy()
         np.testing.assert_allclose(kept.clients[kind], expected, atol=1e-6)  # type: ignore[index]
         np.testing.assert_allclose(kept.curves[kind][-1], expected.mean(axis=0), atol=1e-6)  # type: ignore[index]
-    assert kept.experiment == runs[0].experiment.changed(plugin=())
+    assert kept.experiment == runs[0].experiment.changed(out=None)
     assert not list((tmp_path / "kept").rglob("*.safetensors"))
+    texts = [path.read_text(encoding="utf-8") for path in (tmp_path / "kept").rglob("*") if path.is_file()]
+    assert not any(str(tmp_path) in text for text in texts), "no path of this machine is kept"
 
 
 def test_the_page_says_what_the_metrics_say(runs: list[Run], tmp_path: Path) -> None:

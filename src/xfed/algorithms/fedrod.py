@@ -116,7 +116,7 @@ class FedRoD(FedAvg):
 
         γ = 0 means no prior at all: 0 · log 0 counts as 0.
         """
-        counts = torch.bincount(client.data.train.labels(), minlength=client.classes).float()
+        counts = client.class_counts().float()
         prior = (self.settings.gamma * counts.log()).nan_to_num(nan=0.0, neginf=-torch.inf)
         return prior.to(client.trainer.device)
 

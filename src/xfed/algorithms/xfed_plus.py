@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from xfed.algorithms.xfed import XFed
 from xfed.errors import InputError
-from xfed.models.layout import ModelState
 from xfed.models.parts import Parts
 from xfed.models.subnetwork import Subnetworks
 from xfed.protocol.algorithm import Use, method
@@ -121,28 +120,16 @@ class XFedPlus(XFed):
         teacher = super()._teacher(client, received)
         return teacher if self.settings.teacher == "live" else Informed(teacher, self._prior(client))
 
-    def refitted(self, client: Client, model: ModelState) -> ModelState:
-        """Refit exits as they answer, with the prior."""
-        if not self.refit:
-            return model
-        fitted = super().refitted(client, self._with_prior(client, model, 1))
-        return self._with_prior(client, fitted, -1)
-
-    def evaluated(self, client: Client, received: Message) -> Personal:
-        """Add the client's prior to the biases of all exits."""
-        personal = super().evaluated(client, received)
-        model = self._with_prior(client, client.model(personal.shared, personal.own), 1)
-        return Personal(personal.shared, {**personal.own, **client.pack(model, Parts.EXITS)})
-
-    def _with_prior(self, client: Client, model: ModelState, times: int) -> ModelState:
-        changed = ModelState(model.parameters.clone(), model.statistics)
-        prior = times * self._prior(client).to(changed.parameters.device)
-        for name, tensor in client.trainer.layout.views(changed).items():
+    def personal(self, client: Client, received: Message) -> Personal:
+        """Add the client's prior to the biases of all exits; a refit starts from there."""
+        personal = super().personal(client, received)
+        model = client.model(personal.shared, personal.own)
+        for name, tensor in client.trainer.layout.views(model).items():
             if name.startswith("exits.") and name.endswith(".linear.bias"):
-                tensor += prior
-        return changed
+                tensor += self._prior(client).to(tensor.device)
+        return Personal(personal.shared, {**personal.own, **client.pack(model, Parts.EXITS)})
 
     def _prior(self, client: Client) -> Tensor:
         """Give γ log p(c) of the client's training samples."""
-        counts = torch.bincount(client.data.train.labels(), minlength=client.classes) + PSEUDO_SAMPLES
+        counts = client.class_counts() + PSEUDO_SAMPLES
         return self.settings.gamma * (counts / counts.sum()).log().to(client.trainer.device)

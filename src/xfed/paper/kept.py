@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from xfed.errors import InputError
-from xfed.experiment import Experiment
+from xfed.experiment import Experiment, read_settings
 from xfed.files import write_json, write_text
 from xfed.runs.reader import Run
 from xfed_runtime.answers import ANSWERS, Answer
@@ -35,7 +34,6 @@ class KeptRun:
 
     name: str
     experiment: Experiment
-    settings: str
     facts: Mapping[str, Any]
     rounds: Sequence[int]
     curves: Mapping[Answer, Accuracies]
@@ -59,8 +57,7 @@ class KeptRun:
         e = run.experiment
         return cls(
             f"{e.method}-seed{e.seed}-{environment['fingerprint'][:6]}",
-            e,
-            run.directory.settings(),
+            e.changed(out=None, data_dir=None, plugin=()),
             facts,
             [each.round for each in by_answer["own"]],
             {kind: np.array([each.exits for each in found]) for kind, found in by_answer.items()},
@@ -76,7 +73,7 @@ class KeptRun:
     def write(self, folder: Path) -> Path:
         """Write the small form into a folder of its own."""
         home = folder / self.name
-        write_text(home / "settings.yaml", self.settings)
+        write_text(home / "settings.yaml", self.experiment.to_yaml())
         write_json(home / "run.json", dict(self.facts))
         exits = range(self.clients["own"].shape[1])
         names = [f"{kind} {j + 1}" for kind in ANSWERS for j in exits]
@@ -91,18 +88,13 @@ class KeptRun:
     def read(cls, home: Path) -> KeptRun:
         """Read what `write` wrote."""
         try:
-            settings = (home / "settings.yaml").read_text(encoding="utf-8")
-            values = yaml.safe_load(settings)
-            values["place"]["plugin"] = []
+            experiment = Experiment.from_mapping(read_settings(home / "settings.yaml"))
             facts = json.loads((home / "run.json").read_text(encoding="utf-8"))
             rounds, curves = _read(home / "rounds.csv")
             trained, clients = _read(home / "clients.csv")
-        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+        except (OSError, ValueError) as error:
             raise InputError(f"kept run {str(home)!r} cannot be read: {' '.join(str(error).split())}") from None
-        return cls(
-            home.name, Experiment.from_mapping(values), settings, facts, [int(r) for r in rounds], curves, clients,
-            trained.astype(bool),
-        )  # fmt: skip
+        return cls(home.name, experiment, facts, [int(r) for r in rounds], curves, clients, trained.astype(bool))
 
 
 def kept_runs(folder: Path) -> list[KeptRun]:

@@ -147,11 +147,9 @@ def _differences(rows: Sequence[Row]) -> Sheet:
         gaps = np.concatenate([_of_seed(best, seed).accuracy() - _of_seed(row, seed).accuracy() for seed in seeds])
         p = float(wilcoxon(gaps).pvalue) if np.any(gaps) else 1.0
         said = "different" if p < DECISIVE else "not told apart"
-        gap, better = (
-            Number(100 * float(gaps.mean()), 100 * float(gaps.std())),
-            f"{int((gaps > 0).sum())} of {len(gaps)}",
-        )
-        body.append([row.label, gap, better, f"{p:.2g}", said, ", ".join(map(str, seeds))])
+        lead = Number(100 * float(gaps.mean()), 100 * float(gaps.std()))
+        better = f"{int((gaps > 0).sum())} of {len(gaps)}"
+        body.append([row.label, lead, better, f"{p:.2g}", said, ", ".join(map(str, seeds))])
     notes = (
         f"Points by which {best.label} leads: mean ± std over clients of the same seeds; p of Wilcoxon's signed-rank "
         f"test over clients, two-sided, called different below {DECISIVE:g}. It is about these partitions and initial "
@@ -169,13 +167,15 @@ def _drawing(rows: Sequence[Row]) -> Drawing:
     drawing = Drawing.of(2, "Averaged accuracy", _setting(rows[0].runs[0]), width=6.0)
     left, right = drawing.panels
     places = np.arange(len(rows))[::-1]
-    left.barh(places, [row.accuracy().value for row in rows], color=PALETTE[0])
-    spreads = [row.accuracy().seeds or 0.0 for row in rows]
-    left.errorbar([row.accuracy().value for row in rows], places, xerr=spreads, fmt="none", ecolor="black", capsize=2)
+    numbers = [row.accuracy() for row in rows]
+    left.barh(places, [number.value for number in numbers], color=PALETTE[0])
+    for place, number in zip(places, numbers, strict=True):
+        if number.seeds is not None:
+            left.errorbar(number.value, place, xerr=number.seeds, ecolor="black", capsize=2)
     left.set_yticks(places, [row.label for row in rows], fontsize=8)
     left.grid(axis="y", visible=False)
     left.grid(axis="x", alpha=0.25)
-    left.set_xlabel("averaged accuracy (%); lines: std over seeds")
+    left.set_xlabel("averaged accuracy (%); lines, where there are several seeds: std over them")
     curves = {}
     for row in rows[:DRAWN]:
         run = row.runs[0]

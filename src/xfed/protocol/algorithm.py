@@ -9,7 +9,6 @@ from torch import Tensor
 
 from xfed.components import Component, Registry
 from xfed.errors import InputError
-from xfed.models.layout import ModelState
 from xfed.models.parts import Parts
 from xfed.models.subnetwork import Level, Subnetworks
 from xfed.protocol.client import Client, Personal, overlay
@@ -181,21 +180,15 @@ class Algorithm(Component):
         """Give the client's model for evaluation and export."""
         return overlay(received, client.state, self.averaged)
 
-    def refitted(self, client: Client, model: ModelState) -> ModelState:
-        """Fit the personal exits to the backbone they stand on now, where that is asked for."""
-        if not self.refit:
-            return model
-        shallow, last = range(client.exits - 1), client.exits - 1
-        exits = [*(shallow if Parts.SHALLOW_EXITS in self.personal_exits else ())]
-        exits += [last] if Parts.LAST_EXIT in self.personal_exits else []
-        return client.refit(model, exits, self.refit) if exits else model
-
     def evaluated(self, client: Client, received: Message) -> Personal:
         """Give the personal model as it is evaluated and exported: with exits refitted where that is asked for."""
         personal = self.personal(client, received)
-        if not self.refit:
+        last = client.exits - 1
+        exits = list(range(last)) if Parts.SHALLOW_EXITS in self.personal_exits else []
+        exits += [last] if Parts.LAST_EXIT in self.personal_exits else []
+        if not (self.refit and exits):
             return personal
-        model = self.refitted(client, client.model(personal.shared, personal.own))
+        model = client.refit(client.model(personal.shared, personal.own), exits, self.refit)
         return Personal(personal.shared, {**personal.own, **client.pack(model, self.personal_exits)})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from xfed.components import BaseSettings
@@ -66,6 +67,10 @@ class Client:
     def samples(self) -> int:
         """Number of training samples: what size-weighted averaging weighs by."""
         return len(self.data.train)
+
+    def class_counts(self) -> Tensor:
+        """Count the training samples of each class."""
+        return torch.bincount(self.data.train.labels(), minlength=self.classes)
 
     def model(self, *sources: Mapping[str, Tensor]) -> ModelState:
         """Assemble a model: the common initial one, overlaid by named parts, later sources over earlier ones.
