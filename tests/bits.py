@@ -14,6 +14,7 @@ import torch
 
 from xfed import Run
 from xfed.files import read_tensors
+from xfed.runs.directory import RunDirectory
 from xfed.runs.store import ClientStore
 
 
@@ -77,6 +78,18 @@ def final_models(run: Run) -> dict[str, torch.Tensor]:
         for client in range(run.experiment.dealing.clients)
         for name, tensor in run.model(client).state_dict().items()
     }
+
+
+def vouch(root: Path) -> None:
+    """Make a run's index fit what lies there now, as if the run had written it so."""
+    directory = RunDirectory(root)
+    index = directory.index.get()
+    assert index is not None
+    found = directory.index.digests(directory.written())
+    started = {name: found[name] for name in index.started if name in found}
+    finished = None if index.finished is None else {name: found[name] for name in found.keys() - started.keys()}
+    settings = directory.settings_file.read_text(encoding="utf-8")
+    directory.index.write(replace(index, settings=settings, started=started, finished=finished))
 
 
 class Memory:

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import tiny
 from xfed import InputError
 from xfed.comparison import carry_out, plan_runs
-from xfed.estimates import in_words, seconds_left
+from xfed.estimates import seconds_left
 from xfed.sweep import plan_sweep, read_grid
 
 
@@ -56,14 +56,6 @@ def test_estimate_from_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     planned = plan_runs([tiny(rounds=4, calibration=0.0, epochs=2)], tmp_path)
     steps = 3 * 2 * (1797 / 6 * 0.75) / 16
     assert seconds_left(planned) == pytest.approx(4 * steps * 0.5)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(0.2, "1 seconds"), (80, "80 seconds"), (600, "10 minutes"), (7200, "2 hours"), (3e5, "3 days")],
-)
-def test_durations(seconds: float, words: str) -> None:
-    assert in_words(seconds) == f"about {words}"
 
 
 def test_a_grid(tmp_path: Path) -> None:

@@ -42,3 +42,18 @@ def test_pins_cover_what_ray_and_flower_bring() -> None:
 
 def _name(text: str) -> str:
     return re.sub(r"[-_.]+", "-", text).lower()
+
+
+def test_commands_need_no_extra_to_be_built() -> None:
+    absent = ["onnxruntime", "onnx", "onnxscript", "fastapi", "uvicorn", "cryptography", "ray", "flwr", "mlflow"]
+    program = f"""
+import sys
+sys.modules.update(dict.fromkeys({[*absent, "wandb", "tensorboard", "mkdocs"]!r}))
+import click
+from xfed.cli.group import COMMANDS, FrontDoor
+door = FrontDoor([])
+print(*(door.get_command(click.Context(door), name).name for name in COMMANDS))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "compare" in done.stdout.split()

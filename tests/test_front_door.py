@@ -40,16 +40,6 @@ def test_the_page_names_every_room() -> None:
     assert not missing
 
 
-def test_the_pages_method_runs(tmp_path: Path) -> None:
-    [source] = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    (tmp_path / "warm.py").write_text(source.replace('"warm"', '"page-warm"'), encoding="utf-8")
-    made = xfed.run(
-        xfed.Experiment(**{**TINY, "rounds": 1}, method="page-warm", plugin=tmp_path / "warm.py", out=tmp_path / "run"),
-        progress=False,
-    )
-    assert made.experiment.settings["method"] == {"warmup": 2}
-
-
 def test_comparisons_are_data_frames(tmp_path: Path) -> None:
     settings = {**TINY, "rounds": 1}
     compared = xfed.compare(["fedper", "local"], seeds=(1, 2), out=tmp_path, progress=False, **settings)
@@ -73,7 +63,8 @@ def test_runs_of_other_code_are_reused_only_if_asked_for(tmp_path: Path, monkeyp
     assert accepted.runs[0].path == first.path
     fresh = xfed.compare(["local"], out=tmp_path, progress=False, **settings).runs[0]
     assert fresh.path != first.path
-    from xfed.report.tables import collect, notes
+    from xfed.report.rows import collect
+    from xfed.report.tables import notes
 
     told = notes(collect([first, fresh]), [first, fresh])
     assert f"The runs are of different code ({first.environment()['code']}: local" in told.replace("ffff", "ffff")
@@ -84,5 +75,5 @@ def test_calibrate_from_python(tmp_path: Path) -> None:
     chosen = xfed.calibrate(tmp_path / "run", budget=0.7)
     assert sorted(path.name for path in made.directory.policies.glob("*.json"))
     assert len(chosen.clients) == 6
-    with pytest.raises(xfed.InputError, match="exactly one of budget, max_drop and risk"):
+    with pytest.raises(xfed.InputError, match="exactly one of budget, latency, deadline, max_drop and risk"):
         xfed.calibrate(made, budget=0.7, risk=0.1)

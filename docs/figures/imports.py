@@ -20,20 +20,21 @@ IMAGE = Path(__file__).parents[1] / "images" / "imports.svg"
 READER, DOER, SHARED = "#cfe3f5", "#fbe0c3", "#e9e9e9"
 ROWS: list[list[tuple[str, float, str]]] = [
     [("cli", 0.5, SHARED)],
-    [("api", 0.5, SHARED)],
-    [("report", 0.14, READER), ("comparison", 0.84, DOER)],
-    [("bundles", 0.14, READER), ("running", 0.84, DOER)],
-    [("calibration", 0.14, READER), ("engines", 0.84, DOER)],
-    [("inference", 0.14, READER), ("federation", 0.84, DOER)],
+    [("paper", 0.58, SHARED), ("flower", 0.93, DOER)],
+    [("api", 0.25, SHARED)],
+    [("report", 0.3, READER), ("comparison", 0.7, DOER)],
+    [("bundles", 0.07, READER), ("running", 0.85, DOER)],
+    [("calibration", 0.1, READER), ("inference", 0.38, READER), ("engines", 0.7, DOER)],
+    [("federation", 0.85, DOER)],
     [("runs", 0.5, SHARED)],
     [("experiment", 0.5, SHARED)],
-    [("evaluation", 0.3, SHARED), ("algorithms", 0.7, SHARED)],
+    [("algorithms", 0.22, SHARED), ("evaluation", 0.78, SHARED)],
     [("protocol", 0.5, SHARED)],
     [("training", 0.5, SHARED)],
     [("kernels", 0.5, SHARED)],
-    [("models", 0.3, SHARED), ("data", 0.7, SHARED)],
+    [("models", 0.2, SHARED), ("data", 0.8, SHARED)],
 ]
-WIDTH, HEIGHT = 0.15, 0.052
+WIDTH, HEIGHT = 0.13, 0.045
 
 
 def edges() -> set[tuple[str, str]]:
@@ -78,12 +79,13 @@ def draw(axes: Axes, arrows: set[tuple[str, str]]) -> None:
             axes.text(x, y, name, ha="center", va="center", fontsize=10, zorder=4)
     for upper, lower in sorted(arrows):
         (x0, y0, row0), (x1, y1, row1) = places[upper], places[lower]
-        bend = 0.0 if row1 - row0 <= 1 or abs(x0 - x1) > 0.05 else 0.28 * (1 if (row0 + row1) % 2 else -1)
+        between = {x for row in ROWS[row0 + 1 : row1] for _, x, _ in row}
+        bend = 0.8 if x0 == x1 and x0 in between else 0.0
         style = {"arrowstyle": "-|>", "color": "0.45", "lw": 0.7, "connectionstyle": f"arc3,rad={bend}"}
         start, end = (x0, y0 - HEIGHT / 2 - 0.004), (x1, y1 + HEIGHT / 2 + 0.004)
         axes.annotate("", end, start, arrowprops=style, zorder=2)
-    axes.text(0.14, 0.985, "reads a run", ha="center", fontsize=10, style="italic", color="0.3")
-    axes.text(0.84, 0.985, "carries one out", ha="center", fontsize=10, style="italic", color="0.3")
+    axes.text(0.07, 0.985, "reads a run", ha="center", fontsize=10, style="italic", color="0.3")
+    axes.text(0.93, 0.985, "carries one out", ha="center", fontsize=10, style="italic", color="0.3")
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1.02)
     axes.axis("off")

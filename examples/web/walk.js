@@ -36,7 +36,9 @@ export function within({ policies, macs }, share) {
 // The walk. `passed` hears of every exit as it comes; what lies behind the exit that answers is not computed.
 export async function walk(network, pixels, policy, passed = () => {}) {
   const { shape, scale, mean, std } = network.inputs, began = performance.now();
-  let state = [new ort.Tensor("float32", Float32Array.from(pixels, (value) => (value / scale - mean) / std), [1, ...shape])];
+  const of = (number, index) => (Array.isArray(number) ? number[Math.floor(index / (shape[1] * shape[2]))] : number);
+  const normalised = Float32Array.from(pixels, (value, i) => (value / scale - of(mean, i)) / of(std, i));
+  let state = [new ort.Tensor("float32", normalised, [1, ...shape])];
   let sum = null, weight = 0;
   for (const [index, stage] of network.stages.entries()) {
     const out = await stage.run(Object.fromEntries(stage.inputNames.map((name, at) => [name, state[at]])));

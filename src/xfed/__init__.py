@@ -6,15 +6,16 @@ imported when they are first used, so that importing the package is instant.
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from xfed.api import calibrate, compare, export
+    from xfed.api import Comparison, Run, calibrate, compare, export, open_run, resume, run
     from xfed.components import BaseSettings as Settings
     from xfed.data.dataset import Dataset, DatasetSource, dataset
     from xfed.errors import ClientError, InputError
+    from xfed.evaluation.metrics import metric
     from xfed.experiment import Experiment
+    from xfed.federation.watching import Watcher
     from xfed.models.network import EarlyExitNetwork, Exit, ModelSource, model
     from xfed.models.parts import Parts
     from xfed.protocol.algorithm import Algorithm, method
@@ -24,16 +25,17 @@ if TYPE_CHECKING:
     from xfed.protocol.message import Message
     from xfed.protocol.server import Server
     from xfed.protocol.uploads import Uploads
-    from xfed.running import resume, run
-    from xfed.runs.reader import Run, open_run
+    from xfed.rehearsal import rehearse
     from xfed.training.objectives import Batch, JointExits, Objective
     from xfed.training.trainer import Phase
 
 _HOMES = {
-    "api": ("calibrate", "compare", "export"),
+    "api": ("Comparison", "Run", "calibrate", "compare", "export", "open_run", "resume", "run"),
     "data.dataset": ("Dataset", "DatasetSource", "dataset"),
     "errors": ("ClientError", "InputError"),
+    "evaluation.metrics": ("metric",),
     "experiment": ("Experiment",),
+    "federation.watching": ("Watcher",),
     "models.network": ("EarlyExitNetwork", "Exit", "ModelSource", "model"),
     "models.parts": ("Parts",),
     "protocol.algorithm": ("Algorithm", "method"),
@@ -43,8 +45,7 @@ _HOMES = {
     "protocol.message": ("Message",),
     "protocol.server": ("Server",),
     "protocol.uploads": ("Uploads",),
-    "running": ("resume", "run"),
-    "runs.reader": ("Run", "open_run"),
+    "rehearsal": ("rehearse",),
     "training.objectives": ("Batch", "JointExits", "Objective"),
     "training.trainer": ("Phase",),
 }
@@ -55,6 +56,7 @@ __all__ = [
     "Client",
     "ClientError",
     "Cohort",
+    "Comparison",
     "Dataset",
     "DatasetSource",
     "EarlyExitNetwork",
@@ -73,6 +75,7 @@ __all__ = [
     "Server",
     "Settings",
     "Uploads",
+    "Watcher",
     "__version__",
     "calibrate",
     "compare",
@@ -80,8 +83,10 @@ __all__ = [
     "engine",
     "export",
     "method",
+    "metric",
     "model",
     "open_run",
+    "rehearse",
     "resume",
     "run",
 ]
@@ -90,8 +95,8 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        return version("xfed")
+    if name == "__version__":  # stands in pyproject.toml alone
+        return import_module("importlib.metadata").version("xfed")
     if name == "Settings":
         return import_module("xfed.components").BaseSettings
     if name in _HOME_OF:

@@ -15,8 +15,10 @@ from xfed.data.dataset import Dataset
 from xfed.errors import InputError
 from xfed.experiment import Experiment
 from xfed.experiment.code import code_digest
+from xfed.progress import Shown
 from xfed.protocol.algorithm import methods
-from xfed.running import resume, run
+from xfed.resuming import resume
+from xfed.running import run
 from xfed.runs.directory import RunDirectory
 from xfed.runs.reader import Run, open_run
 
@@ -74,19 +76,19 @@ def plan_runs(experiments: Sequence[Experiment], out: Path, reuse: Reuse = "same
     data: dict[str, Dataset] = {}
     planned = []
     for experiment in experiments:
-        source = f"{experiment.dataset}{experiment.settings.get('dataset')}"
+        source = f"{experiment.dataset}{experiment.settings.get('dataset')}{experiment.training.normalise}"
         if source not in data:
             data[source] = experiment.load_data()
         fingerprint = experiment.fingerprint(data[source].checksum())
         stem = f"{experiment.method}-{experiment.dataset}-seed{experiment.seed}-{fingerprint[:10]}"
         found = find_run(out, stem, fingerprint, reuse)
-        root = out / f"{stem}-{code_digest()[:6]}" if found is None else found.path
+        root = _free(out / f"{stem}-{code_digest()[:6]}") if found is None else found.path
         planned.append(Planned(experiment, root, data[source], found))
     return planned
 
 
 def carry_out(
-    planned: Sequence[Planned], progress: bool = True, before: Callable[[Sequence[Planned]], None] | None = None
+    planned: Sequence[Planned], progress: Shown = True, before: Callable[[Sequence[Planned]], None] | None = None
 ) -> list[Run]:
     """Run, continue or reuse each experiment, in order; `before` hears what is left whenever one begins."""
     runs: dict[Path, Run] = {each.root: each.found for each in planned if each.found is not None and each.done}
@@ -104,9 +106,18 @@ def carry_out(
     return [runs[each.root] for each in planned]
 
 
-def compare(experiments: Sequence[Experiment], out: Path, progress: bool = True, reuse: Reuse = "same") -> list[Run]:
+def compare(experiments: Sequence[Experiment], out: Path, progress: Shown = True, reuse: Reuse = "same") -> list[Run]:
     """Run, continue or reuse each experiment in a folder of its own under `out`."""
     return carry_out(plan_runs(experiments, out, reuse), progress)
+
+
+def _free(root: Path) -> Path:
+    """Name a folder for a new run: one that was continued with changes may have the first name."""
+    number, path = 1, root
+    while RunDirectory(path).changes():
+        number += 1
+        path = root.with_name(f"{root.name}-{number}")
+    return path
 
 
 def find_run(out: Path, stem: str, fingerprint: str, reuse: Reuse) -> Run | None:
@@ -115,6 +126,8 @@ def find_run(out: Path, stem: str, fingerprint: str, reuse: Reuse) -> Run | None
     for root in sorted(out.glob(f"{stem}-*")):
         directory = RunDirectory(root)
         if not directory.settings_file.is_file() or directory.environment()["fingerprint"] != fingerprint:
+            continue
+        if directory.changes():  # continued with more rounds, say: no longer what these settings compute
             continue
         if directory.environment()["code"] == code_digest():
             return open_run(root)

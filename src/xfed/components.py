@@ -26,7 +26,7 @@ from xfed.errors import InputError, unknown
 class BaseSettings(BaseModel):
     """Validated, immutable settings; an unknown key is an error, never ignored."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Component:
@@ -78,17 +78,21 @@ def told(error: ValidationError, prefix: str = "") -> InputError:
 class Registry(Generic[C]):
     """Components of one kind, in the order in which they were registered."""
 
+    every: ClassVar[list[Registry[Any]]] = []
+
     def __init__(self, kind: str, base: type[C], package: str) -> None:
         self.kind, self.base, self.package = kind, base, package
         self._found: dict[str, type[C]] = {}
         self._discovered = False
+        Registry.every.append(self)
 
     def register(self, name: str) -> Callable[[type[C]], type[C]]:
         """Decorate a class to make it known under `name`."""
 
         def add(component: type[C]) -> type[C]:
             if not (isinstance(component, type) and issubclass(component, self.base)):
-                raise InputError(f"{self.kind} {name!r} is {component!r}; allowed: a subclass of {self.base.__name__}")
+                what = f"{type(component).__name__} {getattr(component, '__name__', repr(component))}"
+                raise InputError(f"{self.kind} {name!r} is the {what}; allowed: a subclass of {self.base.__name__}")
             present = self._found.get(name)
             if present is not None and present.__module__ != component.__module__:
                 raise InputError(f"{self.kind} {name!r} exists already, from {present.__module__}; use another name")
@@ -97,6 +101,10 @@ class Registry(Generic[C]):
             return component
 
         return add
+
+    def forget(self, module: str) -> None:
+        """Drop what a module registered."""
+        self._found = {name: each for name, each in self._found.items() if each.__module__ != module}
 
     def _discover(self) -> None:
         if self._discovered:
@@ -140,7 +148,7 @@ def load_plugins(paths: Iterable[str | Path]) -> None:
 
 def load_plugin(name: str, source: str, where: str | None = None) -> None:
     """Execute a plug-in from its source, wherever that came from; the same source counts once per process."""
-    module_name = f"xfed_plugin_{sha256(source.encode()).hexdigest()[:16]}"
+    module_name = _module_name(source)
     if module_name in sys.modules:
         return
     file = where or f"<plug-in {name}>"
@@ -150,9 +158,24 @@ def load_plugin(name: str, source: str, where: str | None = None) -> None:
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)  # for tracebacks
     try:
         exec(compile(source, file, "exec"), module.__dict__)
-    except InputError:
-        del sys.modules[module_name]
-        raise
-    except Exception as error:
-        del sys.modules[module_name]
+    except (Exception, SystemExit) as error:
+        unload_plugin(source)
+        if isinstance(error, InputError):
+            raise InputError(f"plug-in file {file!r}: {error}") from None
+        if isinstance(error, SystemExit):
+            raise InputError(
+                f"plug-in file {file!r} calls sys.exit({error.code!r}) when it is imported; "
+                "put what is not for import under: if __name__ == '__main__'"
+            ) from None
         raise InputError(f"plug-in file {file!r} does not import: {type(error).__name__}: {error}") from error
+
+
+def unload_plugin(source: str) -> None:
+    """Forget a plug-in and what it registered, so that a mended one can take its names."""
+    sys.modules.pop(_module_name(source), None)
+    for registry in Registry.every:
+        registry.forget(_module_name(source))
+
+
+def _module_name(source: str) -> str:
+    return f"xfed_plugin_{sha256(source.encode()).hexdigest()[:16]}"

@@ -32,6 +32,7 @@ def describe_machine(fingerprint: str, costs: Costs, kernels: Kernels) -> dict[s
     """Note what is true of a run wherever its data is."""
     return {
         "xfed": version("xfed"),
+        "indexed": True,
         "code": code_digest(),
         "commit": _commit(),
         "fingerprint": fingerprint,

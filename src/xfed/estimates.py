@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Sequence
 
@@ -12,6 +11,7 @@ import torch.nn.functional as F
 
 from xfed.comparison import Planned
 from xfed.data.dealing.partitioning import TRAIN_SHARE
+from xfed.rehearsal import workers_of
 from xfed.threads import single_thread
 
 TIMED_STEPS, TIMED_SAMPLES = 4, 16
@@ -34,14 +34,6 @@ def seconds_left(planned: Sequence[Planned]) -> float:
     return total
 
 
-def in_words(seconds: float) -> str:
-    """Write a duration for people."""
-    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 1.5 * size:
-            return f"about {seconds / size:.0f} {unit}"
-    return f"about {max(seconds, 1):.0f} seconds"
-
-
 def _size(planned: Planned) -> str:
     """Identify what decides the cost of a round, besides the method."""
     e = planned.experiment
@@ -55,8 +47,7 @@ def _expected_round(planned: Planned) -> float:
     batch = e.training.batch_size
     samples = len(planned.data) / e.dealing.clients * TRAIN_SHARE * (1 - e.dealing.calibration)
     steps = e.cohort_size * e.training.epochs * samples / batch
-    workers = e.place.workers or (os.cpu_count() or 1 if e.place.engine == "processes" else 1)
-    return steps * _step_seconds(planned) / workers
+    return steps * _step_seconds(planned) / workers_of(e)
 
 
 def _step_seconds(planned: Planned) -> float:

@@ -28,6 +28,7 @@ class Purpose(StrEnum):
     TUNING = "tuning"
     TIES = "ties"
     EVALUATED = "evaluated"
+    AUGMENTATION = "augmentation"
 
 
 def derive(seed: int, purpose: Purpose, client: int = SERVER, round: int = 0, phase: int = 0) -> int:

@@ -1,53 +1,77 @@
-"""Carrying a run out, on disk from its first moment, and coming back to it."""
+"""Carrying a run out, on disk from its first moment."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from xfed.data.card import DataCard
 from xfed.data.dataset import Dataset
 from xfed.data.dealing.partition import SPLITS, Partition
-from xfed.data.dealing.partition_file import read_partition
 from xfed.data.dealing.partitioning import make_partition
 from xfed.environment import describe_environment
-from xfed.errors import InputError, Interrupted, unknown
-from xfed.evaluation.summary import RoundAccuracy
+from xfed.errors import ClientError, InputError, Interrupted
+from xfed.evaluation.metrics import METRICS
 from xfed.experiment import Experiment
-from xfed.experiment.code import code_digest
-from xfed.experiment.sections import Place
 from xfed.federation.host import build_trainer
-from xfed.federation.loop import Federation, Patience, Watcher, restore
+from xfed.federation.loop import Federation, Patience, restore
 from xfed.federation.plan import Plan
-from xfed.federation.progress import ProgressBar
+from xfed.federation.watching import Callback, Watcher, Watchers
 from xfed.kernels.choice import Kernels, choose
 from xfed.models.layout import ModelState
 from xfed.models.subnetwork import Subnetworks
+from xfed.progress import Shown, showing
 from xfed.protocol.engine import Job
 from xfed.protocol.message import Message
 from xfed.protocol.server import Server
 from xfed.protocol.words import Briefing
+from xfed.runs.amending import plain_name
 from xfed.runs.directory import RunDirectory
-from xfed.runs.reader import Run, open_run
+from xfed.runs.reader import Run
+from xfed.runs.rewinding import rewind
 from xfed.runs.store import ClientStore
 from xfed.threads import single_thread
 from xfed.tracking import require, tracking
 from xfed.training.trainer import Trainer
 
-ELSEWHERE = tuple(name for name in Place.model_fields if name not in ("device", "out", "plugin"))
-"""Settings that a run may be continued with otherwise: they say where it runs and cannot change its numbers."""
 
+def run(experiment: Experiment, progress: Shown = True, watchers: Sequence[Watcher | Callback] = ()) -> Run:
+    """Carry out an experiment in a new run directory.
 
-def run(experiment: Experiment, progress: bool = True, watchers: Sequence[Watcher] = ()) -> Run:
-    """Carry out an experiment in a new run directory."""
+    `watchers` see it go by: functions that are called with each round's record and, where it was evaluated, its
+    accuracy; or objects with more to hear.
+    """
     directory = RunDirectory(experiment.place.out or new_run_path(experiment))
     directory.refuse_existing()
+    ready = prepare(experiment)
+    experiment, dataset, trainer = ready.experiment, ready.dataset, ready.trainer
+    environment = describe_environment(experiment, dataset, ready.partition, trainer.costs, ready.kernels)
+    plugins, initial = plugin_sources(experiment), trainer.snapshot()
+    with directory.alone():
+        directory.refuse_existing()  # once more: another process may have started it meanwhile
+        partition = directory.create(experiment.to_yaml(), environment, ready.card, initial, ready.partition, plugins)
+        return carry_out(Run(directory, experiment), dataset, partition, trainer, progress, watchers)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """An experiment whose parts were all built and checked, so that nothing wrong with it shows after the start."""
+
+    experiment: Experiment
+    dataset: Dataset
+    partition: Partition
+    card: DataCard
+    kernels: Kernels
+    trainer: Trainer
+
+
+def prepare(experiment: Experiment) -> Ready:
+    """Load the data, deal it out, build network and method; refuse what cannot run."""
     require(experiment.place.track)
     refuse_what_workers_cannot_import(experiment)
     dataset = experiment.load_data()
@@ -58,53 +82,33 @@ def run(experiment: Experiment, progress: bool = True, watchers: Sequence[Watche
     kernels = choose_kernels(experiment, card)
     trainer = build_trainer(experiment, card, "cpu")
     experiment.algorithm().check(Subnetworks(trainer.network, trainer.layout), len(partition))
-    environment = describe_environment(experiment, dataset, partition, trainer.costs, kernels)
-    plugins, initial = plugin_sources(experiment), trainer.snapshot()
-    partition = directory.create(experiment.to_yaml(), environment, card, initial, partition, plugins)
-    return _carry_out(Run(directory, experiment), dataset, partition, trainer, progress, watchers)
+    return Ready(experiment, dataset, partition, card, kernels, trainer)
 
 
-def resume(
-    path: str | Path,
-    progress: bool = True,
-    from_round: int | None = None,
-    watchers: Sequence[Watcher] = (),
-    **elsewhere: Any,
-) -> Run:
-    """Continue a run after any interruption; a finished run is left as it is.
-
-    `elsewhere` may change where it runs (engine, workers, data_dir), never what it computes.
-    """
-    for name in elsewhere:
-        if name not in ELSEWHERE:
-            raise unknown("setting to resume with", name, ELSEWHERE)
-    opened = open_run(path)
-    if opened.finished:
-        return opened
-    noted = opened.environment()
-    if code_digest() != noted["code"]:
-        raise InputError(
-            f"run {str(path)!r} was started by another version of the code ({noted['xfed']}, {noted['code']}); "
-            "only the same version continues it bit for bit"
-        )
-    Kernels.of_note(noted["kernels"]).require()
-    changed = Run(opened.directory, opened.experiment.changed(**elsewhere))
-    require(changed.experiment.place.track)
-    dataset = changed.dataset()
-    partition = read_partition(opened.directory.partition, len(dataset))
-    trainer = build_trainer(changed.experiment, changed.card, "cpu")
-    return _carry_out(changed, dataset, partition, trainer, progress, watchers, from_round)
+def plan_of(experiment: Experiment, partition: Partition) -> Plan:
+    """Plan when rounds happen, with whom, and who is evaluated."""
+    return Plan(
+        rounds=experiment.training.rounds,
+        cohort_size=experiment.cohort_size,
+        eval_every=experiment.evaluation.eval_every,
+        checkpoint_every=experiment.place.checkpoint_every,
+        sizes=partition.sizes("train").tolist(),
+        test_sizes=partition.sizes("test").tolist(),
+        seed=experiment.seed,
+        eval_clients=experiment.evaluation.eval_clients,
+    )
 
 
-def _carry_out(
+def carry_out(
     run: Run,
     dataset: Dataset,
     partition: Partition,
     trainer: Trainer,
-    progress: bool,
-    watchers: Sequence[Watcher],
+    progress: Shown,
+    watchers: Sequence[Watcher | Callback],
     from_round: int | None = None,
 ) -> Run:
+    """Do the rounds that are left, from a checkpoint if there is one, and everything that comes with them."""
     experiment, directory = run.experiment, run.directory
     initial, checkpoint = directory.initial(), None
     if directory.checkpoints.rounds():
@@ -115,25 +119,18 @@ def _carry_out(
     server = Server(subnetworks, initial, initial.clone(), {}, kept, experiment.seed, len(partition))
     if checkpoint:
         restore(server, checkpoint)
-    plan = Plan(
-        rounds=experiment.training.rounds,
-        cohort_size=experiment.cohort_size,
-        eval_every=experiment.evaluation.eval_every,
-        checkpoint_every=experiment.place.checkpoint_every,
-        sizes=partition.sizes("train").tolist(),
-        test_sizes=partition.sizes("test").tolist(),
-        seed=experiment.seed,
-        eval_clients=experiment.evaluation.eval_clients,
-    )
+    rewind(directory, server.round)
+    plan = plan_of(experiment, partition)
     training, place = experiment.training, experiment.place
     kernels = Kernels.of_note(directory.environment()["kernels"])
     briefing = brief(experiment, run.card, initial, kernels, len(partition))
     earlier = directory.evaluations(until=server.round)
     engine = experiment.engine()
     with (
+        _interruptible(directory),
         single_thread(),
         tracking(experiment, directory, server.round) as trackers,
-        _watching(progress, experiment, server.round, earlier) as bars,
+        showing(progress, directory.log_file, experiment, server.round, earlier) as displays,
     ):
         engine.open(Job(briefing, dataset, partition, states, place.workers, place.device))
         try:
@@ -148,14 +145,43 @@ def _carry_out(
                 Patience(training.on_failure, training.min_replies or 1),
                 experiment.evaluation.traces,
                 experiment.answering(),
-                [*bars, *trackers, *watchers],
+                experiment.evaluation.metrics,
+                Watchers([*displays, *trackers, *watchers]),
             ).run()
-        except KeyboardInterrupt:
-            raise Interrupted(directory.root) from None
+        except InputError:
+            raise
+        except SystemExit as ended:
+            told = ClientError(
+                f"the method called sys.exit({ended.code!r}) after round {server.round}; it may only raise"
+            )
+            _advise(told, run)
+            raise told from None
+        except Exception as error:
+            _advise(error, run)
+            raise
         finally:
             engine.close()
-    directory.finish({"finished": datetime.now(UTC).isoformat(timespec="seconds")})
+    with _interruptible(directory):
+        directory.finish({"finished": datetime.now(UTC).isoformat(timespec="seconds")})
     return run
+
+
+def _advise(error: Exception, run: Run) -> None:
+    """Add to an error that stopped a run what the run can be continued with."""
+    again, done = f"xfed resume {run.path}", run.directory.checkpoints.rounds()
+    kept = f"rounds up to {done[-1]} are kept" if done else "nothing is lost"
+    if isinstance(error, ClientError) and error.failure == "diverged":
+        lower = f"{again} --lr {run.experiment.training.lr / 2:g}"
+        earlier = f"; with --round {done[0]}, after an earlier round" if len(done) > 1 else ""
+        error.add_note(
+            f"{kept}, but going on alike would diverge again: '{lower}' goes on with half the learning rate{earlier}; "
+            f"'{again} --on-failure drop' leaves such clients out. The run records either."
+        )
+    elif isinstance(error, ClientError) and run.experiment.place.plugin:
+        mended = " ".join(f"--plugin {plain_name(path.name)}" for path in run.experiment.place.plugin)
+        error.add_note(f"{kept}: '{again}' continues the run, and '{again} {mended}' does so with a mended plug-in")
+    else:
+        error.add_note(f"{kept}: '{again}' continues the run")
 
 
 def choose_kernels(experiment: Experiment, card: DataCard) -> Kernels:
@@ -198,23 +224,24 @@ def refuse_what_workers_cannot_import(experiment: Experiment) -> None:
     """Refuse components that exist only in the running script."""
     if experiment.engine().imports_script:
         return
-    for part in (experiment.algorithm(), experiment.dataset_source(), experiment.model_source()):
-        if type(part).__module__ == "__main__":
+    parts = (experiment.algorithm(), experiment.dataset_source(), experiment.model_source())
+    homes = {part.name: type(part).__module__ for part in parts}
+    homes |= {name: METRICS[name].__module__ for name in experiment.evaluation.metrics}
+    for name, home in homes.items():
+        if home == "__main__":
             raise InputError(
-                f"{part.name!r} is defined in the running script, which worker processes do not import; "
+                f"{name!r} is defined in the running script, which worker processes do not import; "
                 "put it into a file and give that as plugin, or use engine 'serial'"
             )
 
 
 @contextmanager
-def _watching(
-    progress: bool, experiment: Experiment, done: int, earlier: Sequence[RoundAccuracy]
-) -> Iterator[Sequence[Watcher]]:
-    if not progress:
-        yield ()
-        return
-    with ProgressBar(f"{experiment.method} on {experiment.dataset}", experiment.training.rounds, done, earlier) as bar:
-        yield (bar,)
+def _interruptible(directory: RunDirectory) -> Iterator[None]:
+    """Say of an interrupt where the run can be continued from."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(directory.root) from None
 
 
 def new_run_path(experiment: Experiment) -> Path:

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-import yaml
-
 from xfed.comparison import plan_comparison
 from xfed.errors import InputError
 from xfed.experiment import Experiment
 from xfed.protocol.algorithm import methods
+from xfed.yaml_text import parse
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Point:
     """One method at one place of the grid: its experiments, one for each seed."""
 
@@ -30,7 +29,7 @@ def read_grid(lines: Sequence[str]) -> dict[str, list[Any]]:
     grid: dict[str, list[Any]] = {}
     for line in lines:
         key, equals, text = line.partition("=")
-        values = [yaml.safe_load(part) for part in text.split(",")] if equals else []
+        values = [parse(part, f"--vary {line!r}") for part in text.split(",")] if equals else []
         if not values or None in values:
             raise InputError(f"--vary {line!r} is not of the form key=value,value")
         if key in grid or len(set(map(str, values))) < len(values):

@@ -1,34 +1,34 @@
-"""Runs in TensorBoard and MLflow, for those who have them: they watch the rounds go by.
+"""Runs in TensorBoard, MLflow and Weights & Biases, for those who have them: they watch the rounds go by.
 
 What the run directory holds is always there and complete; trackers show the same figures elsewhere.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Protocol
+from typing import Any
 
 from xfed.errors import InputError
 from xfed.evaluation.summary import RoundAccuracy
 from xfed.experiment import Experiment
 from xfed.experiment.sections import TrackerName
+from xfed.federation.watching import Watcher
 from xfed.files import write_json
 from xfed.runs.directory import RunDirectory
 from xfed.runs.records import RoundRecord
 
 EXPERIMENT = "xfed"
-"""Under which name MLflow gathers runs."""
+"""Under which name MLflow and Weights & Biases gather runs."""
 
 
-class Tracker(Protocol):
-    """Takes rounds in, and ends."""
-
-    def round_ended(self, record: RoundRecord, accuracy: RoundAccuracy | None) -> None:
-        """Take note of a completed round."""
+class Tracker(Watcher):
+    """A watcher that ends."""
 
     def close(self) -> None:
         """Write out what is left."""
@@ -47,6 +47,7 @@ def tracking(experiment: Experiment, directory: RunDirectory, done: int) -> Iter
     open_one: Mapping[TrackerName, Callable[[Experiment, RunDirectory, int], Tracker]] = {
         "tensorboard": TensorBoard,
         "mlflow": MLflow,
+        "wandb": WeightsAndBiases,
     }
     opened: list[Tracker] = []
     try:
@@ -68,7 +69,17 @@ def figures(record: RoundRecord, accuracy: RoundAccuracy | None) -> dict[str, fl
     return {name: float(value) for name, value in found.items()}
 
 
-class TensorBoard:
+def flat_settings(experiment: Experiment) -> dict[str, Any]:
+    """Give all settings that decide numbers, by dotted name."""
+    plain = experiment.model_dump(mode="json", exclude={"place"})
+    for section in ("dealing", "training", "evaluation"):
+        plain |= {f"{section}.{name}": value for name, value in plain.pop(section).items()}
+    for role, values in plain.pop("settings").items():
+        plain |= {f"{role}.{name}": value for name, value in values.items()}
+    return plain
+
+
+class TensorBoard(Tracker):
     """Event files in the run directory; rounds that are done again replace those seen before."""
 
     def __init__(self, experiment: Experiment, directory: RunDirectory, done: int) -> None:
@@ -88,7 +99,7 @@ class TensorBoard:
         self._writer.close()
 
 
-class MLflow:
+class MLflow(Tracker):
     """A run on the tracking server that MLFLOW_TRACKING_URI names; a resumed run goes on there."""
 
     def __init__(self, experiment: Experiment, directory: RunDirectory, done: int) -> None:
@@ -105,19 +116,19 @@ class MLflow:
     def _known(directory: RunDirectory) -> str | None:
         if not directory.mlflow_file.is_file():
             return None
-        noted: str = json.loads(directory.mlflow_file.read_text(encoding="utf-8"))["run"]
+        try:
+            noted: str = json.loads(directory.mlflow_file.read_text(encoding="utf-8"))["run"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{str(directory.mlflow_file)!r} is damaged ({error}); delete it to begin anew in MLflow"
+            ) from None
         return noted
 
     def _begin(self, experiment: Experiment, directory: RunDirectory) -> str:
         found = self._client.get_experiment_by_name(EXPERIMENT)
         home = found.experiment_id if found else self._client.create_experiment(EXPERIMENT)
         begun: str = self._client.create_run(home, run_name=directory.root.name).info.run_id
-        plain = experiment.model_dump(mode="json", exclude={"place"})
-        for section in ("dealing", "training", "evaluation"):
-            plain |= {f"{section}.{name}": value for name, value in plain.pop(section).items()}
-        for role, values in plain.pop("settings").items():
-            plain |= {f"{role}.{name}": value for name, value in values.items()}
-        for name, value in plain.items():
+        for name, value in flat_settings(experiment).items():
             self._client.log_param(begun, name, value)
         write_json(directory.mlflow_file, {"run": begun})
         return begun
@@ -130,3 +141,39 @@ class MLflow:
     def close(self) -> None:
         """Mark the run as ended."""
         self._client.set_terminated(self._id)
+
+
+class WeightsAndBiases(Tracker):
+    """Files in the run directory for `wandb sync`, or with WANDB_MODE=online the server; a resumed run keeps its id."""
+
+    def __init__(self, experiment: Experiment, directory: RunDirectory, done: int) -> None:
+        import wandb
+
+        mode = os.environ.get("WANDB_MODE", "offline")
+        try:
+            self._run = wandb.init(
+                project=EXPERIMENT,
+                name=directory.root.name,
+                id=self._id(directory),
+                resume="allow" if mode == "online" else None,
+                dir=str(directory.root),
+                mode=mode,  # type: ignore[arg-type]
+                config=flat_settings(experiment),
+                settings=wandb.Settings(silent=True, console="off"),
+            )
+        except wandb.Error as error:
+            raise InputError(f"Weights & Biases cannot be used: {' '.join(str(error).split())[:200]}") from None
+
+    @staticmethod
+    def _id(directory: RunDirectory) -> str:
+        """Name the run there by what it computes and when it began, the same after every resumption."""
+        noted = directory.environment()
+        return hashlib.sha256(f"{noted['fingerprint']} {noted['started']}".encode()).hexdigest()[:16]
+
+    def round_ended(self, record: RoundRecord, accuracy: RoundAccuracy | None) -> None:
+        """Note a round's figures."""
+        self._run.log(figures(record, accuracy), step=record.round)
+
+    def close(self) -> None:
+        """Write out what is left."""
+        self._run.finish()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bits import differences, files
+from tests.bits import differences, files, vouch
 from xfed import InputError, Run, open_run, resume
 from xfed.cli import execute
 
@@ -108,17 +108,20 @@ def test_run_directory_that_exists(refused: Callable[..., str], tmp_path: Path) 
     assert (tmp_path / "mine" / "precious.txt").read_text() == "mine"
 
 
-def test_checkpoint_cut_short(refused: Callable[..., str], train: Callable[..., Run], tmp_path: Path) -> None:
+def test_checkpoint_cut_short(
+    train: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
     whole = train("whole")
     shutil.copytree(whole.path, tmp_path / "cut")
     (tmp_path / "cut" / "finished.json").unlink()
     newest = tmp_path / "cut" / "checkpoints" / "round-000004" / "server.safetensors"
     newest.write_bytes(newest.read_bytes()[:-100])
-    sentence = refused("resume", "cut")
-    assert "round-000004" in sentence
-    assert "damaged" in sentence
-    assert "--round 3" in sentence
-    assert execute(["resume", "cut", "--round", "3"]) == 0
+    assert execute(["resume", "cut"]) == 0
+    [told] = caplog.messages
+    assert "round-000004" in told
+    assert "damaged" in told
+    assert "going on from the one before it, of round 3" in told
     assert differences(whole, open_run(tmp_path / "cut")) == []
 
 
@@ -133,13 +136,14 @@ def test_run_of_other_code_is_not_resumed(refused: Callable[..., str], train: Ca
     (path / "finished.json").unlink()
     environment = json.loads((path / "environment.json").read_text())
     (path / "environment.json").write_text(json.dumps({**environment, "code": "other"}))
+    vouch(path)
     assert "another version of the code" in refused("resume", str(path))
 
 
-def test_resume_changes_nothing_but_where_it_runs(train: Callable[..., Run]) -> None:
+def test_resume_changes_only_what_it_records_and_where_it_runs(train: Callable[..., Run]) -> None:
     path = train("stopped").path
-    with pytest.raises(InputError, match=r"unknown setting to resume with 'lr'.*workers"):
-        resume(path, lr=1.0)
+    with pytest.raises(InputError, match=r"unknown setting to resume with 'epochs'.*lr.*rounds.*workers"):
+        resume(path, epochs=3)
 
 
 def test_show_before_the_first_checkpoint(train: Callable[..., Run], capsys: pytest.CaptureFixture[str]) -> None:

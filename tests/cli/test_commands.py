@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.bits import vouch
 from xfed import open_run
 from xfed.cli import execute
 
@@ -57,8 +58,12 @@ def test_run_with_every_option_and_show(capsys: pytest.CaptureFixture[str]) -> N
     assert "finished" in shown
     assert execute(["show", "runs/mine"]) == 0
     assert capsys.readouterr().out == shown
-    for column in ("last", "last5", "best", "exit 3", "majority class", "GMAC", "s/round", "kernels: torch's own"):
+    for column in ("last", "exit 3", "majority class", "GMAC", "s/round", "--wide", "kernels: torch's own"):
         assert column in shown
+    assert execute(["show", "runs/mine", "--wide"]) == 0
+    wide = capsys.readouterr().out
+    for column in ("last5", "best", "client", "server", "time", "last5: mean of the last five evaluated rounds"):
+        assert column in " ".join(wide.split())
 
 
 def test_settings_file_and_precedence() -> None:
@@ -95,7 +100,14 @@ def test_compare_reuses_only_equal_runs(capsys: pytest.CaptureFixture[str]) -> N
     assert Path("c/accuracy.png").stat().st_size > 10_000
     assert Path("c/table.md").read_text().startswith("| method | last")
 
+    noted = {path.name: path.read_bytes() for path in Path("c").iterdir() if path.is_file()}
+    assert execute(command) == 0
+    assert {path.name: path.read_bytes() for path in Path("c").iterdir() if path.is_file()} == noted
+
     assert execute([*command, "--set", "xfed.mu=0.7"]) == 0
+    assert {path.name: path.read_bytes() for path in Path("c").iterdir() if path.name in noted} == noted
+    assert Path("c/table-2.csv").is_file(), "another result goes beside the first"
+    assert "c/table.csv is of other runs and stays; this result is number 2" in capsys.readouterr().out
     second = {path.name: (path / "finished.json").stat().st_mtime_ns for path in Path("c").iterdir() if path.is_dir()}
     assert first.items() <= second.items(), "finished runs were left alone"
     assert [name.split("-")[0] for name in second.keys() - first.keys()] == ["xfed"], "FedPer was reused"
@@ -106,18 +118,23 @@ def test_compare_reuses_only_equal_runs(capsys: pytest.CaptureFixture[str]) -> N
     environment = Path("c") / next(name for name in first if name.startswith("fedper")) / "environment.json"
     noted = json.loads(environment.read_text())
     environment.write_text(json.dumps({**noted, "fingerprint": "another"}))
+    vouch(environment.parent)
     assert execute(command) == 2
     assert "exists already" in capsys.readouterr().err
 
 
 def test_compare_several_seeds() -> None:
     assert execute(["compare", "--methods", "local", *SMALL, "--seeds", "1,2", "--out", "c"]) == 0
-    header, row, _ = csv.reader(Path("c/table.csv").read_text().splitlines())
-    assert "± seeds" in header
+    row, trivial = csv.DictReader(Path("c/table.csv").read_text().splitlines())
     runs = [open_run(path) for path in sorted(Path("c").iterdir()) if path.is_dir()]
     assert [run.experiment.seed for run in runs] == [1, 2]
-    mean = sum(run.summary().last.mean for run in runs) / 2
-    assert row[1].startswith(f"{100 * mean:.2f}")
+    means = [100 * run.summary().last.mean for run in runs]
+    assert float(row["last (%)"]) == pytest.approx(sum(means) / 2)
+    assert float(row["last, std over seeds (%)"]) == pytest.approx(abs(means[0] - means[1]) / 2**0.5)
+    records = [record for run in runs for record in run.records()]
+    assert float(row["up (B)"]) == pytest.approx(sum(r.bytes_up / r.replies for r in records) / len(records))
+    for name, text in (*row.items(), *trivial.items()):
+        assert name == "method" or text == "" or float(text) >= 0, "numbers alone; units are in the header"
 
 
 def test_plugin_method_runs_on_two_workers(capsys: pytest.CaptureFixture[str]) -> None:

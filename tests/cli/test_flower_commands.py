@@ -33,6 +33,42 @@ def test_init_writes_an_app_whose_settings_are_understood(tmp_path: Path) -> Non
     assert min(sizes) > 100
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+def test_on_this_machine_no_keys_are_needed(host: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["flower", "init", str(tmp_path / "app"), "--address", f"{host}:9000"]) == 0
+    assert capsys.readouterr().err == ""
+    assert f"--superlink {host}:9000" in (tmp_path / "app" / "README.md").read_text()
+
+
+def test_across_machines_it_warns_unless_there_are_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    away = ["--address", "server.example:8000"]
+    assert execute(["flower", "init", str(tmp_path / "open"), *away]) == 0
+    assert "xfed: without TLS anyone between a node and server.example:8000 can read" in capsys.readouterr().err
+    keys = tmp_path / "keys"
+    assert execute(["flower", "keys", str(keys), "--host", "server.example"]) == 0
+    assert execute(["flower", "init", str(tmp_path / "closed"), *away, "--keys", str(keys)]) == 0
+    assert capsys.readouterr().err == ""
+    readme = (tmp_path / "closed" / "README.md").read_text()
+    assert "--insecure" not in readme
+    assert f"--auth-supernode-private-key {keys}/node-1" in readme
+    connection = tomllib.loads((tmp_path / "closed" / "flower" / "config.toml").read_text())["superlink"]["federation"]
+    assert connection == {"address": "server.example:8000", "root-certificates": str(keys / "ca.crt")}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--address", "server.example"], "--address is 'server.example'; allowed: host:port"),
+        (["--address", "server.example:0"], "allowed: host:port"),
+        (["--keys", "none"], "'none' holds no keys of a federation (no ca.crt)"),
+    ],
+)
+def test_init_refuses(options: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["flower", "init", str(tmp_path / "app"), *options]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "app").exists()
+
+
 def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     for command in (["init"], ["keys"], ["demo", "--out"]):

@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.bits import vouch
 from tests.conftest import tiny
 from tests.traces import from_models
-from xfed import open_run, run
+from xfed import Run, open_run, run
 from xfed.calibration.risk import RiskLimit
 from xfed.cli import execute
 from xfed.runs.directory import RunDirectory
@@ -48,8 +50,8 @@ def told(capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_budget_for_each_client(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["calibrate", str(trained), "--budget", "60%"]) == 0
     shown = capsys.readouterr().out
-    assert "expected, calibration samples" in shown
-    assert "reported, test samples" in shown
+    assert "calibration: expected" in shown
+    assert "test: reported" in shown
     found = policies(trained / "policies")
     assert list(found) == [f"client-{client:06d}.json" for client in range(4)]
     macs = np.array(open_run(trained).exit_macs)
@@ -65,6 +67,13 @@ def test_a_budget_for_each_client(trained: Path, capsys: pytest.CaptureFixture[s
             if macs[other].mean() <= 0.6 * macs[-1]
         ]
         assert right[np.arange(len(own)), taken].mean() >= max(cheaper)
+
+
+def test_policies_answer_as_the_run_does(train: Callable[..., Run], tmp_path: Path) -> None:
+    run = train(answers="running")
+    for wish, answer in ([], "running"), (["--answer", "own"], "own"):
+        assert execute(["calibrate", str(run.path), "--budget", "70%", *wish, "-o", str(tmp_path / answer)]) == 0
+        assert {policy.answer for policy in policies(tmp_path / answer).values()} == {answer}
 
 
 def test_every_way_to_choose(trained: Path, tmp_path: Path) -> None:
@@ -87,6 +96,7 @@ def test_every_way_to_choose(trained: Path, tmp_path: Path) -> None:
         assert execute(["calibrate", str(trained), *options, "-o", str(out)]) == 0
         assert list(policies(out)) == ["shared.json"]
     assert policies(tmp_path / "1")["shared.json"].answer == "running"
+    assert policies(tmp_path / "0")["shared.json"].answer == "own"
     assert policies(tmp_path / "2")["shared.json"].kind == "entropy"
     anytime = policies(tmp_path / "6")["shared.json"]
     assert (anytime.kind, anytime.deadline_ms, anytime.quantile) == ("anytime", 2.4, 0.5)
@@ -99,10 +109,10 @@ def test_deadlines_that_cannot_be_kept(trained: Path, tmp_path: Path, capsys: py
     times = {"exits_ms": [1.0, 2.0, 3.0], "exits_cpu_ms": [1.0, 2.0, 3.0], "exits_p95_ms": [4.0, 5.0, 6.0]}
     device.write_text(json.dumps({"device": "board", "runtime": "none", "threads": 1, "repetitions": 1, **times}))
     for options, sentence in (
-        ("--deadline 3ms", "--deadline needs --device"),
+        ("--deadline 3ms", "deadline needs device"),
         (f"--deadline 3ms --device {device}", "a deadline of 3 ms is not kept by exit 1 alone, which 95% of inputs"),
         (f"--deadline 9ms --quantile 0.99 --device {device}", "no latencies for the quantile 0.99"),
-        (f"--deadline soon --device {device}", "--deadline is 'soon'; allowed: milliseconds such as 5ms"),
+        (f"--deadline soon --device {device}", "deadline is 'soon'; allowed: milliseconds such as 5ms"),
     ):
         assert execute(["calibrate", str(trained), *options.split()]) == 2
         assert sentence in told(capsys)
@@ -126,6 +136,7 @@ def test_without_the_test_trace_the_same_policies(trained: Path, capsys: pytest.
     before = policies(trained / "policies")
     for path in (trained / "traces").glob("test-*"):
         path.unlink()
+    vouch(trained)
     capsys.readouterr()
     assert execute(["calibrate", str(trained), "--budget", "60%"]) == 0
     shown = capsys.readouterr().out
@@ -137,16 +148,16 @@ def test_without_the_test_trace_the_same_policies(trained: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ("", "needs exactly one of --budget, --latency, --deadline, --max-drop or --risk"),
+        ("", "needs exactly one of budget, latency, deadline, max_drop and risk"),
         ("--budget 60% --risk 0.1", "needs exactly one of"),
         ("--budget 1%", "below what leaving at exit 1 costs"),
-        ("--budget much", "--budget is 'much'; allowed: a share such as 60%, or MACs such as 3.5e8"),
-        ("--budget nan", "--budget is 'nan'"),
-        ("--max-drop -1%", "--max-drop is '-1%'; allowed: a percentage such as 1%"),
-        ("--latency 5ms", "--latency needs --device"),
+        ("--budget much", "budget is 'much'; allowed: a share such as 60%, or MACs such as 3.5e8"),
+        ("--budget nan", "budget is 'nan'"),
+        ("--max-drop -1%", "max_drop is '-1%'; allowed: a percentage such as 1%"),
+        ("--latency 5ms", "latency needs device"),
         ("--latency 5ms --device missing.json", "'missing.json' cannot be read"),
         ("--risk 1.5", "risk is 1.5; allowed: numbers between 0 and 1"),
-        ("--risk 0.1 --thresholds pareto", "--thresholds pareto does not go with it"),
+        ("--risk 0.1 --thresholds pareto", "thresholds pareto does not go with it"),
         ("--risk 0.0001", "at least 23025 are needed"),
         ("--budget 60% --signal luck", "luck"),
     ],
@@ -168,6 +179,7 @@ def test_runs_that_cannot_be_calibrated(tmp_path: Path, capsys: pytest.CaptureFi
     path = RunDirectory(trained).latest_trace("calibration")
     assert path is not None
     path.unlink()
+    vouch(trained)
     assert execute(["calibrate", str(trained), "--budget", "60%"]) == 2
     assert "has no calibration trace" in told(capsys)
 

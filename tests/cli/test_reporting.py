@@ -15,6 +15,8 @@ import pandas as pd
 import pytest
 
 from tests import bits
+from tests.bits import vouch
+from tests.traces import from_models
 from xfed import Run, open_run
 from xfed.cli import execute
 from xfed.report.differences import differences
@@ -36,11 +38,12 @@ def test_runs_lists_newest_first(train: Callable[..., Run], capsys: pytest.Captu
         path = found.path / "environment.json"
         noted = found.environment()["started"]
         path.write_text(path.read_text().replace(noted, started))
+        vouch(found.path)
     (newer.path / "finished.json").unlink()
     assert execute(["runs"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "digits" in line]
     assert len(lines) == 2
-    assert all(text in lines[0] for text in ("new", "xfed", "2 of 2", "stopped or running"))
+    assert all(text in lines[0] for text in ("new", "xfed", "2 of 2", "stopped"))
     accuracy = older.summary().last
     shown = f"{100 * accuracy.mean:.2f} ± {100 * accuracy.std:.2f}"
     assert all(text in lines[1] for text in ("old", "fedper", "1 of 1", "finished", shown, " d "))
@@ -64,6 +67,13 @@ def test_diff_says_settings_and_results(train: Callable[..., Run], capsys: pytes
     assert capsys.readouterr().out.count("no difference") == 3
 
 
+def accuracy_on_calibration_samples(run: Run) -> float:
+    """Let the final models answer the calibration samples anew."""
+    trace = from_models(run, "calibration")
+    right = pd.DataFrame(trace.own.prediction == trace.labels[:, None]).groupby(trace.owners).mean()
+    return float(100 * right.mean(axis=1).mean())
+
+
 def test_sweep(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["sweep", "--methods", "xfed,fedper", "--vary", "xfed.mu=0.3,0.9", "--seeds", "1,2", *SMALL]
     assert execute([*command, "--plan"]) == 0
@@ -72,17 +82,21 @@ def test_sweep(capsys: pytest.CaptureFixture[str]) -> None:
     with Path("runs/sweep/sweep.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [(row["method"], row["xfed.mu"]) for row in rows] == [("xfed", "0.3"), ("xfed", "0.9"), ("fedper", "–")]
-    means, spreads = [], []
+    means, spreads, held_out = [], [], []
     for found in find_runs([Path("runs/sweep")]):
         if found.experiment.settings.get("method", {}).get("mu") == 0.3:
             table = pd.read_parquet(max((found.path / "metrics").glob("*.parquet")))
             by_client = 100 * table.groupby("client")["accuracy"].mean()
             means.append(by_client.mean())
             spreads.append(by_client.std(ddof=0))
+            held_out.append(accuracy_on_calibration_samples(found))
     assert len(means) == 2
-    assert float(rows[0]["averaged"]) == pytest.approx(sum(means) / 2)
-    assert float(rows[0]["averaged, std over clients"]) == pytest.approx(sum(spreads) / 2)
-    assert float(rows[0]["averaged, std over seeds"]) == pytest.approx(abs(means[0] - means[1]) / 2**0.5)
+    assert float(rows[0]["held out (%)"]) == pytest.approx(sum(held_out) / 2)
+    first, second = (float(row["held out (%)"]) for row in rows[:2])
+    assert [row["best"] for row in rows] == ["●" * (first >= second), "●" * (second >= first), ""]
+    assert float(rows[0]["averaged (%)"]) == pytest.approx(sum(means) / 2)
+    assert float(rows[0]["averaged (%), std over clients"]) == pytest.approx(sum(spreads) / 2)
+    assert float(rows[0]["averaged (%), std over seeds"]) == pytest.approx(abs(means[0] - means[1]) / 2**0.5)
     capsys.readouterr()
     assert execute([*command, "--plan"]) == 0
     assert capsys.readouterr().err == "6 runs: 6 finished\n"
@@ -121,7 +135,10 @@ def test_paper_lists_every_table_and_figure(capsys: pytest.CaptureFixture[str]) 
         (["report", "nowhere"], ["'nowhere'", "not a run directory"]),
         (["sweep", "--vary", "alpha"], ["--vary 'alpha'", "key=value,value"]),
         (["sweep", "--vary", "alfa=1,2"], ["'alfa'", "alpha"]),
-        (["run", "--track", "wandb"], ["track", "tensorboard", "mlflow"]),
+        (["run", "--track", "comet"], ["track", "tensorboard", "mlflow", "wandb"]),
+        (["show", "."], ["no run under '.'"]),
+        (["plot", "."], ["no run under '.'"]),
+        (["run", "-q", "-v"], ["--quiet", "--verbose"]),
     ],
 )
 def test_bad_input(arguments: list[str], named: list[str], capsys: pytest.CaptureFixture[str]) -> None:

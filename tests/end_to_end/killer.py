@@ -4,7 +4,7 @@ import os
 import signal
 from typing import Any
 
-from xfed.federation import progress
+from xfed import progress
 from xfed.protocol import uploads
 from xfed.runs import checkpoint, store
 
@@ -59,4 +59,4 @@ if POINT == "between-rounds":
         if record.round == ROUND:
             die()
 
-    progress.ProgressBar.round_ended = round_ended
+    progress.LogFile.round_ended = round_ended

@@ -16,6 +16,7 @@ from tests.bits import contents, differences
 from tests.data import published
 from tests.end_to_end.test_same_bits import KILLER
 from xfed import Experiment, InputError, Run, resume, run
+from xfed.protocol.algorithm import methods
 
 NETWORKS: dict[str, Any] = {
     "convnet": {"width": 4},
@@ -113,3 +114,10 @@ def test_too_small_a_vocabulary_is_refused_before_any_work(tmp_path: Path) -> No
     with pytest.raises(InputError, match=r"'agnews' has token ids up to \d+.*transformer.vocabulary"):
         carry_out(values, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_every_method_takes_text_and_batchnorm(tmp_path: Path) -> None:
+    for name in [component.name for component in methods]:
+        for dataset, network in (("agnews", "transformer"), ("cifar100", "resnet18")):
+            assert carry_out(settings(dataset, network, method=name), tmp_path / f"{name}-{dataset}").finished

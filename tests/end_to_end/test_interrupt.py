@@ -1,4 +1,4 @@
-"""Ctrl-C: the run stops at once, says how to go on, and goes on."""
+"""Ctrl-C and SIGTERM: a run stops at once, says how to go on, leaves nothing behind, and goes on."""
 
 from __future__ import annotations
 
@@ -9,38 +9,86 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 import yaml
 
-from tests.conftest import TINY
-from xfed import open_run, resume
+from tests.bits import differences
+from tests.conftest import TINY, tiny
+from tests.sessions import Session
+from xfed import open_run, resume, run
+
+PATIENCE = 120.0
 
 
-def test_interrupted_and_resumed(tmp_path: Path) -> None:
-    (tmp_path / "settings.yaml").write_text(
-        yaml.safe_dump({**TINY, "engine": "processes", "workers": 2, "rounds": 500})
-    )
-    command = [sys.executable, "-m", "xfed", "run", "settings.yaml", "--out", "run"]
-    running = subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    deadline = time.monotonic() + 120
-    while not list((tmp_path / "run" / "checkpoints").glob("round-*")):
-        assert running.poll() is None, running.communicate()[1]
-        assert time.monotonic() < deadline, "no checkpoint in two minutes"
-        time.sleep(0.1)
-    os.killpg(running.pid, signal.SIGINT)  # a terminal sends it to the workers too
-    _, told = running.communicate(timeout=60)
-    assert running.returncode == 130
+def start(folder: Path, **changes: object) -> Session:
+    (folder / "settings.yaml").write_text(yaml.safe_dump({**TINY, **changes}))
+    return Session(["-m", "xfed", "run", "settings.yaml", "--out", "run"], cwd=folder)
+
+
+def wait_for(session: Session, path: Path) -> None:
+    assert session.wait_until(path.exists, PATIENCE), session.end(PATIENCE)
+
+
+def test_ctrl_c_reaches_all_and_one_answers(tmp_path: Path) -> None:
+    session = start(tmp_path, engine="processes", workers=2, rounds=500)
+    wait_for(session, tmp_path / "run" / "checkpoints" / "round-000001")
+    os.killpg(session.main.pid, signal.SIGINT)  # a terminal sends it to the workers too
+    told = session.end(PATIENCE)
+    assert session.main.returncode == 130
     assert told.strip().splitlines()[-1] == "xfed: interrupted; continue with 'xfed resume run'"
+    assert not open_run(tmp_path / "run").finished
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", ["command", "everything"])
+def test_terminated_with_everything_saved(tmp_path: Path, to: str) -> None:
+    """What a batch system does: to the command (Kubernetes), or to every process of the job (Slurm)."""
+    changes = {"rounds": 12, "checkpoint_every": 10, "eval_every": 1}
+    session = start(tmp_path, engine="processes", workers=2, **changes)
+    wait_for(session, tmp_path / "run" / "metrics" / "round-000003.parquet")
+    session.processes()
+    if to == "everything":
+        os.killpg(session.main.pid, signal.SIGTERM)
+    else:
+        os.kill(session.main.pid, signal.SIGTERM)
+    told = session.end(PATIENCE)
+    assert session.main.returncode == 128 + signal.SIGTERM
+    assert told.strip().splitlines()[-1] == "xfed: interrupted; continue with 'xfed resume run'"
+    assert "Traceback" not in told
+    assert session.wait_until_gone(PATIENCE), session.processes()
+    assert session.segments() == []
     stopped = open_run(tmp_path / "run")
-    assert not stopped.finished
-    done = stopped.directory.checkpoints.rounds()[-1]
-    (tmp_path / "run" / "settings.yaml").write_text(
-        (tmp_path / "run" / "settings.yaml").read_text().replace("rounds: 500", f"rounds: {done + 1}")
-    )
-    assert resume(tmp_path / "run", progress=False, engine="serial").records()[-1].round == done + 1
+    saved = stopped.directory.checkpoints.rounds()
+    assert len(saved) == 1
+    assert saved[0] in (2, 3, 4, 5, 6, 7, 8, 9), "before its turn, so that no complete round is lost"
+    assert len(stopped.records()) == saved[0]
+    reference = run(tiny(out=tmp_path / "reference", **changes), progress=False)
+    assert differences(reference, resume(tmp_path / "run", progress=False, engine="serial")) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_while_starting(tmp_path: Path, number: signal.Signals) -> None:
+    """At many moments of the first seconds, most of which torch's import takes."""
+    for delay in (0.3, 0.6, 1.0, 1.5, 2.2, 3.0):
+        session = start(tmp_path, engine="processes", rounds=500)
+        time.sleep(delay)
+        os.kill(session.main.pid, number)
+        told = session.end(PATIENCE)
+        assert "Traceback" not in told, f"after {delay} s"
+        assert session.main.returncode == 128 + number, f"after {delay} s: {told}"
+        assert told.strip().splitlines()[-1].startswith("xfed: interrupted")
+        started = tmp_path / "run"
+        if started.exists():
+            started.rename(tmp_path / f"run-{delay}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_when_all_is_done(number: signal.Signals) -> None:
+    """While Python itself ends: nothing is left to save or to tell."""
+    late = "import atexit, os, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    late += "from xfed.cli import main; "
+    late += f"atexit.register(lambda: os.kill(os.getpid(), {int(number)})); main(['--version'])"
+    ended = subprocess.run([sys.executable, "-c", late], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (-number, "")
+    assert ended.stdout.startswith("xfed ")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.deployed import Deployed
-from tests.serving.served import Caller
+from tests.serving.served import started
 from xfed_runtime import Policy
 
 ROOT = Path(__file__).parents[2]
@@ -38,18 +36,9 @@ def test_a_device_serves_without_torch(deployed: Deployed, tmp_path: Path) -> No
     installed = call(python, "-m", "pip", "list", "--format", "freeze").lower()
     assert not [line for line in installed.splitlines() if line.split("==")[0] in ("torch", "xfed", "onnx", "scipy")]
 
-    server = subprocess.Popen(
-        [str(python.with_name("xfed-runtime-serve")), str(deployed.path), "--port", "0", "--client", "3"],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
-    try:
-        assert server.stdout is not None
-        found = re.search(r"http://127\.0\.0\.1:(\d+)", server.stdout.readline())
-        assert found
-        caller = Caller(int(found[1]))
+    command = python.with_name("xfed-runtime-serve")
+    with started(command, deployed.path, "--port", "0", "--client", "3", PYTHONPATH="") as server:
+        caller = server.caller
         pixels = deployed.dataset.inputs[:5].numpy()
         policy = Policy("margin", threshold=0.1, answer="running")
         got = caller.predict(inputs=pixels.tolist(), policy=policy.to_json())["answers"]
@@ -58,8 +47,5 @@ def test_a_device_serves_without_torch(deployed: Deployed, tmp_path: Path) -> No
         for path, part in (("/", "Ask an early-exit network"), ("/docs", "Interface"), ("/style.css", "--ground")):
             assert part in caller.call("GET", path)[1]
         assert json.loads(caller.call("GET", "/ready")[1])["status"] == "ready"
-        server.send_signal(signal.SIGTERM)
-        assert server.wait(60) == 0
-    finally:
-        server.kill()
-        server.wait()
+        server.end()
+    assert server.process.returncode == 0

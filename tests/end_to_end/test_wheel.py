@@ -29,6 +29,8 @@ for format in bundle.formats:
 print(*(name for name in ("torch", "xfed", "onnx") if name in sys.modules))
 """
 
+ABOUT = "print(metadata({0!r})['License-Expression'], *files({0!r}))"
+
 Call = Callable[..., str]
 
 
@@ -48,9 +50,12 @@ def call(tmp_path: Path) -> Call:
 
 
 def install(call: Call, folder: Path, *sources: Path, extra: str = "") -> Path:
-    """Build wheels and install them, with an extra, into a new environment; give the folder of its programs."""
+    """Build source distributions, wheels from them, and install these, with an extra, into a new environment.
+
+    Gives the folder of its programs.
+    """
     for source in sources:
-        call(sys.executable, "-m", "build", "--wheel", "--outdir", folder / "dist", source)
+        call(sys.executable, "-m", "build", "--outdir", folder / "dist", source)
     wheels = [f"{wheel}{extra}" for wheel in sorted((folder / "dist").glob("*.whl"))]
     assert len(wheels) == len(sources)
     call(sys.executable, "-m", "venv", folder / "clean")
@@ -67,6 +72,13 @@ def test_wheels_install_into_a_clean_environment_and_run(tmp_path: Path, call: C
     assert "finished" in shown
     assert (tmp_path / "mine" / "models" / "client-000003.safetensors").is_file()
     assert "1 runs in page.html" in call(binaries / "xfed", "report", "mine", "-o", "page.html")
+    archives = sorted((tmp_path / "dist").glob("*.tar.gz"))
+    call(binaries / "python", "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", *archives)
+    assert "mine: xfed on digits, 2 rounds" in call(binaries / "xfed", "show", "mine")
+    for name in ("xfed", "xfed-runtime"):
+        told = call(binaries / "python", "-c", f"from importlib.metadata import *; {ABOUT.format(name)}")
+        assert told.split()[0] == "Apache-2.0"
+        assert "licenses/LICENSE" in told
 
 
 @pytest.mark.slow

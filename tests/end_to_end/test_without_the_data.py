@@ -38,7 +38,7 @@ def test_from_a_copied_run_to_answers(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    assert "reported, test samples" in xfed("calibrate", "run", "--budget", "70%")
+    assert "test: reported" in xfed("calibrate", "run", "--budget", "70%")
     xfed("export", "run", "--clients", "0,2", "-o", "bundle")
     assert "what comes after an exit is not computed" in xfed("verify", "bundle")
     assert "what comes after an exit is not computed" in xfed("verify", "bundle", "--run", "run")

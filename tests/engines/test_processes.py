@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Sequence
+from multiprocessing import forkserver
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
 from tests.bits import differences, spy
-from xfed import InputError, Run
-from xfed.engines.processes import worker_devices
-from xfed.engines.workers import mailbox
+from tests.conftest import tiny
+from xfed import InputError, Run, run
+from xfed.engines import processes
+from xfed.engines.processes import cause_of_death, worker_devices
+from xfed.engines.workers import segments
+from xfed.engines.workers.process import Worker
 from xfed.errors import ClientError
+from xfed.evaluation.summary import RoundAccuracy
+from xfed.federation.watching import Watcher
+from xfed.protocol.words import Task
+from xfed.runs.records import RoundRecord
 
 UNRULY = '''
 import os, signal
@@ -37,6 +47,7 @@ class Unruly(FedPer):
         if client.id == 3 and client.round == 2:
             if self.settings.how == "sleeps":
                 time.sleep(60)
+                Path(self.settings.marker).touch()
             if self.settings.how == "raises":
                 raise ZeroDivisionError("unruly indeed")
             once = self.settings.how == "dies once" and not Path(self.settings.marker).exists()
@@ -54,7 +65,7 @@ def unruly(tmp_path: Path, train: Callable[..., Run]) -> Callable[..., Run]:
     plugin.write_text(UNRULY)
 
     def carry_out(how: str, engine: str = "processes", **more: Any) -> Run:
-        marker = str(tmp_path / "marker") if how == "dies once" else ""
+        marker = str(tmp_path / "marker") if how in ("dies once", "sleeps") else ""
         settings = {"how": how, "marker": marker}
         return train(how, method="unruly", plugin=plugin, engine=engine, workers=2, sample=1.0, unruly=settings, **more)
 
@@ -68,7 +79,8 @@ def test_a_worker_that_dies_is_replaced_with_the_same_bits(unruly: Callable[...,
 
 
 def test_a_task_that_keeps_killing_workers_is_named(unruly: Callable[..., Run]) -> None:
-    with pytest.raises(ClientError, match="client 3 in round 2 died 3 times"):
+    sentence = "client 3 in round 2 died 3 times with its worker, which was killed by SIGKILL, .* out-of-memory killer"
+    with pytest.raises(ClientError, match=sentence):
         unruly("dies always")
 
 
@@ -98,9 +110,9 @@ def test_two_plugins_of_one_name_both_reach_the_workers(train: Callable[..., Run
 
 
 def test_no_shared_memory_is_left_behind(train: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
-    segments = spy(monkeypatch, mailbox, "SharedMemory")  # those this process made, and those of workers it opened
+    opened = spy(monkeypatch, segments, "SharedMemory")  # those this process made, and those of workers it opened
     train(engine="processes", workers=2, rounds=1)
-    names = {segment.name for segment in segments}
+    names = {segment.name for segment in opened}
     assert len(names) >= 4, "a segment for either direction and worker"
     assert names & set(os.listdir("/dev/shm")) == set()
 
@@ -125,3 +137,56 @@ def test_one_worker_per_core_or_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert worker_devices("cuda", 3) == ["cuda:0", "cuda:1", "cuda:0"]
     assert worker_devices("cuda:1", None) == ["cuda:1"]
     assert worker_devices("mps", None) == ["mps"]
+
+
+@pytest.mark.slow
+def test_a_killed_fork_server_costs_a_restart_of_workers(train: Callable[..., Run]) -> None:
+    """Killed in every round together with all workers: each time, a new server and new workers."""
+    undisturbed = train("undisturbed")
+
+    class Killer(Watcher):
+        killed: ClassVar[list[int]] = []
+
+        def round_ended(self, record: RoundRecord, accuracy: RoundAccuracy | None) -> None:
+            server = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+            self.killed.append(server)
+            for worker in multiprocessing.active_children():
+                os.kill(worker.pid, signal.SIGKILL)
+            os.kill(server, signal.SIGKILL)
+
+    out = undisturbed.path.with_name("disturbed")
+    disturbed = run(tiny(out=out, engine="processes", workers=2), progress=False, watchers=[Killer()])
+    assert len(set(Killer.killed)) == 4, "each was another one"
+    assert differences(undisturbed, disturbed) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (-9, "SIGKILL, most likely by the system's out-of-memory killer: fewer --workers, a smaller --batch-size or"),
+        (-7, "was killed by SIGBUS"),
+        (3, "ended with exit code 3"),
+    ],
+)
+def test_the_cause_of_a_death_is_named(code: int, words: str) -> None:
+    assert words in cause_of_death(code)
+
+
+def test_who_is_at_work_when_a_run_ends_early_is_not_waited_for(
+    unruly: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give, interrupted = Worker.give, []
+
+    def give_and_interrupt(worker: Worker, tasks: Sequence[Task]) -> None:
+        give(worker, tasks)
+        if (tasks[0].client, tasks[0].round) == (3, 2):
+            interrupted.append(worker.process)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Worker, "give", give_and_interrupt)
+    monkeypatch.setattr(processes, "PARTING_SECONDS", 600.0)
+    with pytest.raises(KeyboardInterrupt):
+        unruly("sleeps")
+    assert not (tmp_path / "marker").exists(), "the client would have slept for a minute"
+    assert [process.exitcode for process in interrupted] == [-signal.SIGKILL]
+    assert set(interrupted) & set(multiprocessing.active_children()) == set()

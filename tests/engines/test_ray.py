@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 
 from tests.bits import differences
 from tests.conftest import tiny
-from xfed import InputError, Run, run
+from xfed import InputError, Run, Watcher, run
 from xfed.engines import ray as ray_engine
 from xfed.engines.ray import Shelf
 from xfed.engines.workers.place import from_arrays, to_arrays
@@ -53,7 +54,7 @@ class Where(FedPer):
 '''
 
 
-class After:
+class After(Watcher):
     """Does something once a round has ended."""
 
     def __init__(self, round: int, deed: Callable[[], Any]) -> None:
@@ -100,9 +101,35 @@ def test_two_machines_end_with_the_bits_of_serial(cluster: Any, train: Callable[
         assert differences(train(f"{method}-serial", **settings), far) == []
 
 
+def only_good_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Ray keep silent about answers that are lost, as it has been seen to do on a crowded machine."""
+    import ray
+
+    def succeeded(reference: Any) -> bool:
+        try:
+            ray.get(reference, timeout=10)
+        except ray.exceptions.RayError:
+            return False
+        return True
+
+    def wait(references: list[Any], timeout: float) -> tuple[list[Any], list[Any]]:
+        done, _ = honest(references, timeout=timeout)
+        good = [reference for reference in done if succeeded(reference)]
+        if not good:
+            time.sleep(0.1)
+        return good, [reference for reference in references if reference not in good]
+
+    honest = ray.wait
+    monkeypatch.setattr(ray, "wait", wait)
+
+
 @pytest.mark.slow
-@pytest.mark.long  # Ray has been seen to wait for a dead node without end on a machine with very many other processes
-def test_a_machine_that_dies_costs_a_retry(cluster: Any, where: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_machine_that_dies_costs_a_retry(
+    cluster: Any, where: dict[str, Any], tmp_path: Path, silent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if silent:
+        only_good_news(monkeypatch)
     second = cluster.add_node(num_cpus=1)
     settings = {"notes": str(tmp_path), "seconds": 1.0}
 

@@ -185,7 +185,8 @@ def test_strangers_are_refused(demo: Callable[..., Demo], tmp_path: Path) -> Non
 
 
 def test_traffic_is_what_flower_counts(demo: Callable[..., Demo]) -> None:
-    federation = demo(clients=2, rounds=2, method="xfed", **{"convnet.width": 64})
+    rounds = {"rounds": 6, "eval-every": 6}  # joining and evaluation are not what a round moves
+    federation = demo(clients=2, method="xfed", **rounds, **{"convnet.width": 32})
     federation.start()
     federation.submit()
     finished = federation.wait(PATIENCE)

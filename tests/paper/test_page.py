@@ -23,6 +23,7 @@ def runs(train: Callable[..., Run]) -> list[Run]:
         train("b", method="xfed-plus", seed=2),
         train("c", method="fedper", seed=1),
         train("d", method="fedper", seed=1, refit=0.03),
+        train("e", method="fedavg", seed=1, lr=0.01),
     ]
 
 
@@ -51,15 +52,17 @@ def test_the_page_says_what_the_metrics_say(runs: list[Run], tmp_path: Path) -> 
     assert execute(["paper", "page", str(folder)]) == 0
     with (folder / "table.csv").open(encoding="utf-8") as file:
         rows = {row["method"]: row for row in csv.DictReader(file)}
-    assert set(rows) == {"xfed-plus", "fedper", "fedper (refit 0.03)", "majority class"}
+    assert set(rows) == {"xfed-plus", "fedper", "fedper (refit 0.03)", "fedavg (rate 0.01)", "majority class"}
     means = [100 * last(run).groupby("client")["running"].mean().mean() for run in runs[:2]]
     assert float(rows["xfed-plus"]["averaged"]) == pytest.approx(np.mean(means), abs=1e-3)
     assert float(rows["xfed-plus"]["averaged, std over seeds"]) == pytest.approx(np.std(means, ddof=1), abs=1e-3)
+    held_out = [100 * run.held_out() for run in runs[:2]]  # type: ignore[operator]
+    assert float(rows["xfed-plus"]["held out"]) == pytest.approx(np.mean(held_out), abs=1e-3)
     own = 100 * last(runs[2]).groupby("client")["own"].mean().mean()
     assert float(rows["fedper"]["averaged"]) == pytest.approx(own, abs=1e-3)
     with (folder / "differences.csv").open(encoding="utf-8") as file:
         against = list(csv.DictReader(file))
-    assert len(against) == 2
+    assert len(against) == 3
     text = (folder / "README.md").read_text(encoding="utf-8")
     assert "seeds ±" in text
     assert (folder / "figure.svg").is_file()

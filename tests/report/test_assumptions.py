@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from tests.conftest import tiny
-from xfed import InputError, Run, run
+from xfed import InputError, Run, Watcher, run
 from xfed.report.assumptions import heterogeneity, shallow_exits, teacher_weights
 from xfed.runs.records import RoundRecord
 
 
-class Follower:
+class Follower(Watcher):
     """Copies each client's shallow exits after every round, from the run's own files."""
 
     def __init__(self) -> None:

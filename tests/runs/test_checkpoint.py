@@ -51,7 +51,9 @@ def test_very_many_versions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut tensors", "cut versions", "cut index", "no index"])
-def test_damage_is_named_with_a_way_out(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_one_falls_back_to_the_one_before_it(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
     checkpoints = Checkpoints(tmp_path)
     checkpoints.write(make(1))
     checkpoints.write(make(2))
@@ -63,5 +65,24 @@ def test_damage_is_named_with_a_way_out(tmp_path: Path, damage: str) -> None:
         path = folder / names.get(damage, "checkpoint.json")
         path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(InputError, match=r"round-000002.*damaged.*--round 1"):
+        checkpoints.read(2)
+    assert checkpoints.read().round == 1
+    [told] = caplog.messages
+    assert "round-000002' is damaged" in told
+    assert "going on from the one before it, of round 1" in told
+
+
+def test_two_damaged_ones_are_both_named(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    for round in (1, 2):
+        checkpoints.write(make(round))
+        (tmp_path / f"round-{round:06d}" / "server.safetensors").unlink()
+    with pytest.raises(InputError, match=r"(?s)round-000001' is damaged.*and so is the newer one.*round-000002"):
         checkpoints.read()
-    assert checkpoints.read(1).round == 1
+
+
+def test_other_folders_are_no_checkpoints(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.write(make(3))
+    (tmp_path / "round-copy").mkdir()
+    assert checkpoints.rounds() == [3]

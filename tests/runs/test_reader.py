@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.bits import vouch
 from tests.conftest import tiny
 from xfed import Experiment, InputError, Run, open_run, run
 
@@ -71,12 +72,19 @@ def test_a_model_that_lacks_a_tensor_or_has_anothers_backbone_is_an_error(copied
     path, shared = directory.client_model(1), directory.shared_file(1)
     tensors = {name: tensor.clone() for name, tensor in read_tensors(path).items()}
     write_tensors(path, dict(list(tensors.items())[1:]), {"shared": shared})
+    with pytest.raises(InputError, match=r"client-000001.* is damaged: it has [\d,]+ bytes, and [\d,]+ were written"):
+        open_run(copied).model(1)
+    vouch(copied)
     with pytest.raises(InputError, match="does not hold the tensors of the run's network"):
         open_run(copied).model(1)
     write_tensors(path, tensors, {"shared": shared})
+    vouch(copied)
     assert open_run(copied).model(1)
     backbone = {name: tensor + 1 for name, tensor in read_tensors(directory.models / shared).items()}
     write_tensors(directory.models / shared, backbone)
+    with pytest.raises(InputError, match=r"shared-.* is damaged or was changed: its content is not what was written"):
+        open_run(copied).model(1)
+    vouch(copied)
     with pytest.raises(InputError, match="its content is not what its name says"):
         open_run(copied).model(1)
 

@@ -6,6 +6,10 @@ import base64
 import http.client
 import io
 import json
+import os
+import re
+import signal
+import subprocess
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -91,6 +95,41 @@ def serving(
             thread.join(30)
             generations.close()
             assert not thread.is_alive()
+
+
+@dataclass(frozen=True)
+class Started:
+    """A server in a process of its own, and the line it said when it was ready."""
+
+    process: subprocess.Popen[str]
+    caller: Caller
+    line: str
+
+    def end(self, by: signal.Signals = signal.SIGTERM) -> tuple[str, str]:
+        """Ask it to stop; give what it said after the first line, and its log."""
+        self.process.send_signal(by)
+        return self.process.communicate(timeout=60)
+
+
+@contextmanager
+def started(*command: str | Path, **environment: str) -> Iterator[Started]:
+    """Start a server that listens on a port of its own choice, and kill it in the end."""
+    process = subprocess.Popen(
+        [str(part) for part in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
+        assert found, line
+        yield Started(process, Caller(int(found[1])), line)
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def same(answers: list[dict[str, Any]], wanted: Predictions, atol: float = 0.0) -> None:

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import re
 import select
 import socket
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.serving.served import Caller, serving
+from tests.serving.served import Caller, serving, started
 from xfed_runtime import Bundle
 from xfed_runtime.serving.limits import Limits
 from xfed_runtime.serving.listening import server_of
@@ -220,35 +216,15 @@ sys.exit(main([sys.argv[1], "--port", "0"]))
 """
 
 
-@contextmanager
-def few_descriptors(path: Path) -> Iterator[tuple[Caller, subprocess.Popen[str]]]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", FEW_DESCRIPTORS, str(path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
-    try:
-        assert process.stdout is not None
-        found = re.search(r"http://127\.0\.0\.1:(\d+)", process.stdout.readline())
-        assert found
-        yield Caller(int(found[1])), process
-    finally:
-        process.kill()
-        process.wait()
-
-
 @pytest.mark.slow
 def test_more_connections_than_descriptors(bundle: Bundle) -> None:
-    with few_descriptors(bundle.root) as (caller, process), ExitStack() as stack:
+    with started(sys.executable, "-c", FEW_DESCRIPTORS, bundle.root) as server, ExitStack() as stack:
         for _ in range(300):
-            stack.enter_context(connect(caller.port))
+            stack.enter_context(connect(server.caller.port))
         time.sleep(2)
         for _ in range(3):
-            assert caller.call("POST", "/predict", QUESTION)[0] == 200
-        process.terminate()
-        _, log = process.communicate(timeout=60)
+            assert server.caller.call("POST", "/predict", QUESTION)[0] == 200
+        _, log = server.end()
     assert len(log.splitlines()) <= 3, log[:2000]
 
 

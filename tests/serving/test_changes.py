@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -17,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.deployed import Deployed, deploy, random_clients
-from tests.serving.served import Caller, same, serving
+from tests.serving.served import Caller, same, serving, started
 from xfed_runtime import Bundle, Policy
 from xfed_runtime.serving import ServingError
 from xfed_runtime.serving.generations import Generations
@@ -203,32 +201,18 @@ def test_a_bundle_that_cannot_be_copied(place: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="needs SIGHUP")
 def test_hanging_up_reloads(place: Path, newer: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "xfed_runtime.serving", str(place), "--port", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
-    try:
-        assert process.stdout is not None
-        found = re.search(r"http://127\.0\.0\.1:(\d+)", process.stdout.readline())
-        assert found
-        caller = Caller(int(found[1]))
+    with started(sys.executable, "-m", "xfed_runtime.serving", place, "--port", "0") as server:
+        caller = server.caller
         first = caller.get("/ready")["bundle"]
         put(newer, place)
-        process.send_signal(signal.SIGHUP)
+        server.process.send_signal(signal.SIGHUP)
         until = time.monotonic() + 60
         while (second := caller.get("/ready")["bundle"]) == first:
             assert time.monotonic() < until
         shutil.rmtree(place)
-        process.send_signal(signal.SIGHUP)
+        server.process.send_signal(signal.SIGHUP)
         while 'outcome="refused"} 1' not in caller.call("GET", "/metrics")[1]:
             assert time.monotonic() < until
         assert caller.get("/ready")["bundle"] == second
-        process.terminate()
-        _, log = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.wait()
+        _, log = server.end()
     assert re.search(rf"reload done: bundle {second} answers\n.*reload refused: .*cannot be read", log)

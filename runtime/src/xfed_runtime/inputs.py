@@ -18,12 +18,15 @@ class InputsError(ValueError):
 
 @dataclass(frozen=True)
 class ImageInputs:
-    """Images N × C × H × W with values from 0 to `scale`; the network takes (x / scale − mean) / std in float32."""
+    """Images N × C × H × W with values from 0 to `scale`; the network takes (x / scale − mean) / std in float32.
+
+    Mean and std are numbers for all channels, or one for each.
+    """
 
     shape: tuple[int, ...]
     scale: float
-    mean: float
-    std: float
+    mean: float | tuple[float, ...]
+    std: float | tuple[float, ...]
 
     def prepare(self, raw: Any) -> NDArray[np.float32]:
         """Check and normalise a batch."""
@@ -39,7 +42,8 @@ class ImageInputs:
             least, most = images.min(), images.max()
             if not 0 <= least <= most <= self.scale:
                 raise InputsError(f"the images have values from {least:g} to {most:g}; allowed: 0 to {self.scale:g}")
-        factor, offset = np.float32(1 / (self.scale * self.std)), np.float32(self.mean / self.std)
+        mean, std = (np.reshape(each, (-1, 1, 1)) for each in (self.mean, self.std))
+        factor, offset = (1 / (self.scale * std)).astype(np.float32), (mean / std).astype(np.float32)
         result: NDArray[np.float32] = images.astype(np.float32) * factor - offset
         return result
 

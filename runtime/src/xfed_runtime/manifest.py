@@ -184,10 +184,14 @@ def inputs_of(root: Path, manifest: Manifest) -> Inputs:
         shape = tuple(found.get("inputs/shape", list))
         if len(shape) != 3 or not all(_whole(side, 1) for side in shape) or math.prod(shape) > LARGEST_INPUT:
             found.damaged(f"inputs/shape is {_short(list(shape))}", "channels, height and width")
-        numbers = [found.get(f"inputs/{name}") for name in ("scale", "mean", "std")]
-        if not all(_number(value) for value in numbers) or numbers[0] <= 0 or numbers[2] <= 0:
-            found.damaged(f"inputs has scale, mean, std {_short(numbers)}", "numbers, scale and std above 0")
-        return ImageInputs(shape, *map(float, numbers))
+        given = [found.get(f"inputs/{name}") for name in ("scale", "mean", "std")]
+        scale, mean, std = (value if isinstance(value, list) else [value] for value in given)
+        fitting = len(scale) == 1 and all(len(each) in (1, shape[0]) for each in (mean, std))
+        if not fitting or not all(map(_number, [*scale, *mean, *std])) or min(*scale, *std) <= 0:
+            allowed = "numbers, of mean and std one or one per channel, scale and std above 0"
+            found.damaged(f"inputs has scale, mean, std {_short(given)}", allowed)
+        per_channel = (tuple(map(float, each)) if len(each) > 1 else float(each[0]) for each in (mean, std))
+        return ImageInputs(shape, float(scale[0]), *per_channel)
     if kind != "text":
         found.damaged(f"inputs/kind is {_short(kind)}", "image, text")
     length, tokens = found.get("inputs/length"), found.get("inputs/tokens")

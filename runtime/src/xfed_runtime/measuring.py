@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import platform
-import sys
 import time
 
 import numpy as np
 import onnxruntime
 
 from xfed_runtime.device import Device
+from xfed_runtime.memory import peak_memory_mb
 from xfed_runtime.policy import Policy
 from xfed_runtime.runtime import Runtime
 
@@ -43,13 +43,3 @@ def measure(runtime: Runtime, repetitions: int = 200, threads: int = 1, warm_up:
         exits_p99_ms=tuple(np.quantile(wall, 0.99, axis=0).tolist()),
         peak_memory_mb=peak_memory_mb(),
     )
-
-
-def peak_memory_mb() -> float | None:
-    """Give the most memory that this process has held, in MB; nothing where the system does not tell."""
-    try:
-        import resource
-    except ModuleNotFoundError:  # Windows
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6

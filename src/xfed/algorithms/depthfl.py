@@ -86,6 +86,11 @@ class DepthFL(FedAvg):
     settings: Settings
 
     @property
+    def plans_by_total(self) -> bool:
+        """Tell that distillation grows over all rounds."""
+        return self.settings.kd > 0
+
+    @property
     def weighting(self) -> Weighting:
         """All holders of an entry weigh alike."""
         return "uniform"

@@ -92,6 +92,11 @@ class ScaleFL(FedAvg):
             for number, width in enumerate(WIDTHS[subnetworks.layout.exits]):
                 subnetworks.carve(Level(number + 1, width))
 
+    @property
+    def plans_by_total(self) -> bool:
+        """Tell that the official code begins to distil after a share of all rounds."""
+        return self.settings.official_kd
+
     def phases(self, client: Client, received: Message) -> list[Phase]:
         """Train everything on the depth-weighted loss."""
         s = self.settings

@@ -91,6 +91,11 @@ class XFed(FedPer):
 
     settings: Settings
 
+    @property
+    def plans_by_total(self) -> bool:
+        """Tell that exits join over the first half of all rounds, unless all train from the first one on."""
+        return self.settings.schedule != "fixed"
+
     # On the server
 
     def model_for(self, server: Server, clients: Sequence[int], use: Use) -> dict[int, Message]:
@@ -182,6 +187,8 @@ class XFed(FedPer):
             return LiveTeacher(last)
         model = client.model(client.state, received.tensors)
         trainer = client.trainer
-        if trainer.layout.count(Parts.STATISTICS) and self.statistics == "local":
-            return SteppingTeacher(trainer.frozen_copy(model), last, trainer.costs.forward([last]), client.meter)
+        stale = bool(trainer.layout.count(Parts.STATISTICS)) and self.statistics == "local"
+        if stale or trainer.augmentation is not None:  # the teacher must see what the students see
+            copied = trainer.frozen_copy(model, by_batch=stale)
+            return SteppingTeacher(copied, last, trainer.costs.forward([last]), client.meter)
         return CachedTeacher(client.outputs(model, [last]).logits[last])

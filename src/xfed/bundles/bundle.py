@@ -133,7 +133,7 @@ def samples_of(run: Run) -> Callable[[int], ClientSamples] | None:
         dataset = run.dataset()
     except InputError:
         return None
-    partition = read_partition(run.directory.partition, len(dataset))
+    partition = read_partition(run.directory.checked(run.directory.partition), len(dataset))
 
     def labelled(places: NDArray[np.int64]) -> Labelled:
         chosen = torch.from_numpy(places)
@@ -227,9 +227,9 @@ def _describe_inputs(contents: Contents, out: Path) -> tuple[dict[str, Any], Inp
     """Describe what the networks take, and make what prepares it."""
     data = contents.data
     if data.kind == "image":
-        numbers = {"scale": data.scale, "mean": data.mean, "std": data.std}
-        described = {"kind": "image", "shape": list(data.input_shape), **numbers}
-        return described, ImageInputs(tuple(data.input_shape), **numbers)
+        shape = tuple(data.input_shape)
+        described = {"kind": "image", "shape": list(shape), "scale": data.scale, "mean": data.mean, "std": data.std}
+        return described, ImageInputs(shape, data.scale, data.mean, data.std)
     vocabulary = None
     if data.vocabulary is not None:
         vocabulary = "vocabulary.json"

@@ -85,7 +85,7 @@ def running_of(run: Run) -> list[float | None]:
     test = run.trace("test")
     if test is None:
         return [None] * len(run.exit_macs)
-    each = [(trace.running.prediction == trace.labels[:, None]).mean(axis=0) for trace in test.by_client().values()]
+    each = [trace.right("running").mean(axis=0) for trace in test.by_client().values()]
     return [float(accuracy) for accuracy in np.mean(each, axis=0)]
 
 

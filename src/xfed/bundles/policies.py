@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from xfed.calibration.calibrate import CostLimit, Rule, calibrate
 from xfed.calibration.outcomes import outcome
-from xfed.calibration.policies import SHARED
-from xfed.calibration.reading import Traces, read_traces
+from xfed.calibration.policies import calibrated_policy
+from xfed.calibration.reading import NothingToCalibrateError, Traces, read_traces
 from xfed.errors import InputError
 from xfed.evaluation.traces import ExitTrace
 from xfed.runs.reader import Run
@@ -36,7 +35,7 @@ def policies_of(run: Run, clients: Sequence[int]) -> tuple[Named, dict[int, Name
     traces = _traces(run)
     macs = [float(each) for each in run.exit_macs]
     folder = run.directory.policies
-    shared = _calibrated(folder / SHARED) or USUAL
+    shared = calibrated_policy(folder) or USUAL
     everyone = {"default": described(shared, None, macs)}
     for answer in ANSWERS:
         everyone |= fixed_exits(macs, answer, None)
@@ -44,7 +43,7 @@ def policies_of(run: Run, clients: Sequence[int]) -> tuple[Named, dict[int, Name
     by_client = {} if together is None else together.by_client()
     own: dict[int, Named] = {}
     for client in clients:
-        default = _calibrated(folder / f"client-{client:06d}.json") or shared
+        default = calibrated_policy(folder, client) or USUAL
         trace = by_client.get(client, together)
         own[client] = {"default": described(default, trace, macs)}
         if trace is not None:
@@ -107,9 +106,5 @@ def _name(name: str, answer: Answer) -> str:
 def _traces(run: Run) -> Traces | None:
     try:
         return read_traces(run)
-    except InputError:  # nothing to calibrate, or nothing to calibrate with
+    except NothingToCalibrateError:
         return None
-
-
-def _calibrated(path: Path) -> Policy | None:
-    return Policy.read(path) if path.is_file() else None

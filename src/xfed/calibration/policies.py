@@ -7,17 +7,20 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import mean
 
 from xfed.calibration.calibrate import Deadline, Rule, Search, Wish, calibrate
 from xfed.calibration.outcomes import Outcome, outcome
 from xfed.calibration.reading import Traces
 from xfed.calibration.risk import Certified, RiskLimit, certify, certify_shared
 from xfed.evaluation.traces import ExitTrace
-from xfed.files import write_json, write_text
+from xfed.files import whole_folder, write_json, write_text
 from xfed_runtime.device import Latencies
 from xfed_runtime.policy import Policy
 
-SHARED = "shared.json"
+MEANS = ("accuracy", "full_accuracy", "cost")
+SHARED, TABLE = "shared.json", "calibration.csv"
+POLICY_FILES = ("client-*.json", SHARED, TABLE)
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class ClientPolicy:
         return 0 if self.expected is None else self.expected.samples
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Calibration:
     """What was wished for, and the policies that meet it."""
 
@@ -46,19 +49,27 @@ class Calibration:
     per_client: bool
     clients: tuple[ClientPolicy, ...]
 
+    def __repr__(self) -> str:
+        said = [f"{len(self.clients)} clients"]
+        for kind, where in (("expected", "calibration"), ("reported", "test")):
+            known = [found for each in self.clients if (found := getattr(each, kind)) is not None]
+            if known:
+                accuracy, full, cost = (mean(getattr(found, name) for found in known) for name in MEANS)
+                said.append(f"on {where} samples {accuracy:.1%} at {cost:,.6g} {self.unit}, in full {full:.1%}")
+        return f"Calibration({self.wish}: {'; '.join(said)})"
+
     def write(self, folder: Path) -> None:
-        """Write the policies, in place of any that are there, and a table of all clients.
+        """Write the policies, in place of any that are there, and a table of all clients: together, or not at all.
 
         `client-000003.json` is client 3's, `shared.json` everyone's.
         """
-        for old in [*folder.glob("client-*.json"), folder / SHARED]:
-            old.unlink(missing_ok=True)
-        if self.per_client:
-            for each in self.clients:
-                write_json(folder / f"client-{each.client:06d}.json", each.policy.to_json())
-        else:
-            write_json(folder / SHARED, self.clients[0].policy.to_json())
-        write_text(folder / "calibration.csv", self._comma_separated())
+        with whole_folder(folder, POLICY_FILES) as fresh:
+            if self.per_client:
+                for each in self.clients:
+                    write_json(fresh / f"client-{each.client:06d}.json", each.policy.to_json())
+            else:
+                write_json(fresh / SHARED, self.clients[0].policy.to_json())
+            write_text(fresh / TABLE, self._comma_separated())
 
     def _comma_separated(self) -> str:
         names = ("samples", "accuracy", "full_accuracy", "disagreement", "cost")
@@ -66,7 +77,7 @@ class Calibration:
         kinds = ("expected", "reported")
         header = ["client", "basis", "threshold", *(f"{kind}_{name}" for kind in kinds for name in (*names, *exits))]
         text = io.StringIO()
-        writer = csv.writer(text)
+        writer = csv.writer(text, lineterminator="\n")
         writer.writerow(header)
         for each in self.clients:
             row = [each.client, each.basis, each.policy.threshold]
@@ -75,6 +86,15 @@ class Calibration:
                 row += [*values, *([""] * len(exits) if found is None else found.shares)]
             writer.writerow(row)
         return text.getvalue()
+
+
+def calibrated_policy(folder: Path, client: int | None = None) -> Policy | None:
+    """Read what `Calibration.write` left for a client, or for all; nothing where nothing was calibrated."""
+    own = None if client is None else folder / f"client-{client:06d}.json"
+    for path in (own, folder / SHARED):
+        if path is not None and path.is_file():
+            return Policy.read(path)
+    return None
 
 
 def choose(

@@ -10,6 +10,10 @@ from xfed.runs.directory import TraceOf
 from xfed.runs.reader import Run
 
 
+class NothingToCalibrateError(InputError):
+    """A run that has nothing to calibrate, or nothing to calibrate with; one that is damaged is another matter."""
+
+
 @dataclass(frozen=True)
 class Traces:
     """The calibration trace to choose on, and the test trace to report on, where it is there."""
@@ -25,17 +29,17 @@ def read_traces(run: Run) -> Traces:
     name = str(run.path)
     macs = tuple(float(macs) for macs in run.exit_macs)
     if len(macs) == 1:
-        raise InputError(f"the network of run {name!r} has a single exit; there is nothing to calibrate")
+        raise NothingToCalibrateError(f"the network of run {name!r} has a single exit; there is nothing to calibrate")
     calibration, test = (_fitting(run, of, len(macs)) for of in ("calibration", "test"))
     if calibration is None or not len(calibration):
         if not run.experiment.evaluation.traces:
-            raise InputError(f"run {name!r} kept no exit traces; train without --traces false")
+            raise NothingToCalibrateError(f"run {name!r} kept no exit traces; train without --traces false")
         if run.experiment.dealing.calibration == 0:
-            raise InputError(
+            raise NothingToCalibrateError(
                 f"run {name!r} set no calibration samples aside (its calibration share is 0), and thresholds are never "
                 "chosen on test samples; train with --calibration 0.2"
             )
-        raise InputError(f"run {name!r} has no calibration trace; 'xfed resume {run.path}' finishes it")
+        raise NothingToCalibrateError(f"run {name!r} has no calibration trace; 'xfed resume {run.path}' finishes it")
     return Traces(calibration, test, macs, range(run.experiment.dealing.clients))
 
 

@@ -83,6 +83,8 @@ def _describe(each: Status) -> None:
     console = Console()
     samples, classes, size = _numbers(each)
     console.print(f"{each.name}: {each.state}, {samples} samples, {classes} classes, {size}", highlight=False)
+    if each.decoded is not None:
+        console.print(f"  decoded copy: {each.decoded}", highlight=False, soft_wrap=True)
     for what, digest in each.checksums.items():
         console.print(f"  sha256 of {what}: {digest}", highlight=False, soft_wrap=True)
 

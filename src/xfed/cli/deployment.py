@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from xfed.cli.options import parse_clients
+from xfed.cli.options import RUN, clients_option, out_option, parse_clients
 from xfed.errors import InputError
 from xfed.runs.reader import open_run
 from xfed_runtime import FORMATS
@@ -31,8 +31,8 @@ def deployment_commands(arguments: Sequence[str]) -> list[click.Command]:
             "export",
             callback=_export,
             params=[
-                click.Argument(["path"], type=Path, metavar="RUN"),
-                click.Option(["--clients"], default="all", metavar="0-9,12|all", help="whose models to include"),
+                RUN,
+                clients_option("all", "whose models to include"),
                 click.Option(
                     ["--format", "formats"],
                     default=",".join(FORMATS[:2]),
@@ -53,7 +53,7 @@ def deployment_commands(arguments: Sequence[str]) -> list[click.Command]:
                     is_flag=True,
                     help="no bundle, but one ONNX file for each client with everything in it, for other tools",
                 ),
-                click.Option(["-o", "--out"], type=Path, required=True, metavar="folder", help="where the bundle goes"),
+                out_option("where the bundle goes", required=True),
             ],
             help="Write a bundle that devices run with xfed-runtime: numpy and ONNX Runtime, no torch.",
         ),
@@ -90,7 +90,7 @@ def deployment_commands(arguments: Sequence[str]) -> list[click.Command]:
             callback=_device_bench,
             params=[
                 BUNDLE,
-                click.Option(["-o", "--out"], type=Path, required=True, metavar="path", help="table to write (JSON)"),
+                out_option("table to write (JSON)", metavar="file", required=True),
                 click.Option(["--client"], type=int, help="whose model; the first one's unless given"),
                 click.Option(["--format"], default=FORMATS[0], metavar="|".join(FORMATS), help="form of the graphs"),
                 click.Option(["--threads"], type=click.IntRange(1), default=1, show_default=True, help="threads"),

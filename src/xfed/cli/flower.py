@@ -26,7 +26,17 @@ def flower_commands(arguments: Sequence[str]) -> list[click.Command]:
         click.Command(
             "init",
             callback=_init,
-            params=[click.Argument(["folder"], type=Path, metavar="DIR")],
+            params=[
+                click.Argument(["folder"], type=Path, metavar="DIR"),
+                click.Option(
+                    ["--address"],
+                    default="127.0.0.1:8000",
+                    show_default=True,
+                    metavar="host:port",
+                    help="where nodes find the server",
+                ),
+                click.Option(["--keys"], type=Path, metavar="folder", help="for TLS: what `xfed flower keys` made"),
+            ],
             help="Write a Flower app that runs xfed, two example nodes, and how to start them.",
         )
     )
@@ -95,10 +105,22 @@ def _require_flower() -> None:
         raise InputError("this needs the package flwr; install it with: pip install 'xfed[flower]'") from None
 
 
-def _init(folder: Path) -> None:
-    from xfed.flower.project import write_node, write_project
+def _init(folder: Path, address: str, keys: Path | None) -> None:
+    from xfed.flower.project import is_loopback, write_node, write_project
 
-    write_project(folder, (folder / "run").absolute())
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise InputError(f"--address is {address!r}; allowed: host:port, such as 127.0.0.1:8000")
+    if keys is not None and not (keys / "ca.crt").is_file():
+        raise InputError(f"{str(keys)!r} holds no keys of a federation (no ca.crt)")
+    if keys is None and not is_loopback(address):
+        Console(stderr=True).print(
+            f"xfed: without TLS anyone between a node and {address} can read and change what is exchanged; "
+            "make keys with 'xfed flower keys' and give them with --keys",
+            highlight=False,
+            soft_wrap=True,
+        )
+    write_project(folder, (folder / "run").absolute(), address=address, keys=keys and keys.absolute())
     for number in range(2):
         data = {"dataset": "digits", "clients": 2, "alpha": 1.0, "seed": 1}
         write_node(folder / "nodes" / str(number), data=data, client=number)

@@ -7,12 +7,11 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from xfed.cli.options import gather
 from xfed.experiment import Experiment
 from xfed.models.describe import describe
-from xfed.report.tables import print_whole
+from xfed.report.terminal import show_table
 
 
 def _describe(name: str, assignments: Sequence[str], **chosen: Any) -> None:
@@ -20,14 +19,18 @@ def _describe(name: str, assignments: Sequence[str], **chosen: Any) -> None:
     experiment = Experiment.from_mapping({**gather({}, assignments), **values, "model": name})
     card = experiment.dataset_source().outline() or experiment.load_data().card
     description = describe(experiment.network(card.input_shape, len(card.classes)), card.example())
-    table = Table(title=f"{name} on {experiment.dataset}: {card.input_shape} → {len(card.classes)} classes")
-    for column in ("", "output", "parameters", "bytes", "MACs so far, exact", "thop"):
-        table.add_column(column, justify="right" if column else "left", no_wrap=True)
+    body = []
     for row in description.rows:
         thop = "–" if row.thop_macs is None else f"{row.thop_macs:,}"
         shape = " × ".join(str(size) for size in row.output_shape)
-        table.add_row(row.name, shape, f"{row.parameters:,}", f"{row.bytes:,}", f"{row.macs:,}", thop)
-    print_whole(table)
+        body.append([row.name, shape, f"{row.parameters:,}", f"{row.bytes:,}", f"{row.macs:,}", thop])
+    header = ["part", "output", "parameters", "bytes", "MACs so far, exact", "thop"]
+    show_table(
+        header,
+        body,
+        title=f"{name} on {experiment.dataset}: {card.input_shape} → {len(card.classes)} classes",
+        wide=True,
+    )
     Console().print(
         f"backbone {description.backbone:,} parameters, exits {description.exits:,}; the last exit "
         f"({description.last_exit:,}) adds {description.last_exit_share:.3%} to the backbone's traffic",

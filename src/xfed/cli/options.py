@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 import click
-import yaml
+from click.shell_completion import CompletionItem
 from pydantic import BaseModel
 
 from xfed.data.dataset import datasets
 from xfed.errors import InputError
-from xfed.experiment import Experiment
+from xfed.experiment import Experiment, read_settings
 from xfed.experiment.experiment import ROLES, SECTIONS
 from xfed.experiment.sections import Place
+from xfed.yaml_text import parse
 
 
 class SettingOption(click.Option):
@@ -29,7 +30,21 @@ class SettingOption(click.Option):
         super().__init__([flag, "setting_" + re.sub(r"\W", "__", key)], default=None, type=str, **rest)
         self.key, self.panel = key, panel
 
+    def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the value: a component's name, one of some words, or a file."""
+        kind = str(self.metavar)
+        words = [component.name for component in ROLES[self.key]] if self.key in ROLES else kind.split("|")
+        if kind == "path":
+            return [CompletionItem(incomplete, type="file")]
+        return [CompletionItem(word) for word in words if word.startswith(incomplete) and word not in KINDS.values()]
 
+
+RUN = click.Argument(["path"], type=Path, metavar="RUN")
+RUNS = click.Argument(["paths"], type=Path, nargs=-1, required=True, metavar="RUN...")
+FILE = click.Argument(["settings_file"], required=False, metavar="[SETTINGS.yaml]", type=Path)
+SET = click.Option(
+    ["--set", "assignments"], multiple=True, metavar="key=value", help="set any setting, e.g. xfed.mu=0.7"
+)
 SEEDS = click.Option(["--seeds"], metavar="1,2,3", help="average over these seeds instead of --seed")
 REUSE = click.Option(
     ["--reuse"],
@@ -39,6 +54,50 @@ REUSE = click.Option(
     help="reuse finished runs of the same code alone, or of any",
 )
 DATA_DIR = click.Option(["--data-dir"], type=Path, metavar="path", help=Place.model_fields["data_dir"].description)
+ENGINE = click.Option(["--engine"], metavar="name", help=Place.model_fields["engine"].description)
+WORKERS = click.Option(["--workers"], type=click.IntRange(min=1), help=Place.model_fields["workers"].description)
+DEVICE = click.Option(["--device"], type=Path, metavar="device.json", help="latencies by exit: costs in ms")
+
+
+def out_option(help: str, default: str | None = None, metavar: str = "folder", required: bool = False) -> click.Option:
+    """Make the option that says where results go."""
+    path = None if default is None else Path(default)
+    shown = default is not None
+    return click.Option(
+        ["-o", "--out"], type=Path, default=path, show_default=shown, required=required, metavar=metavar, help=help
+    )
+
+
+def methods_option(default: str) -> click.Option:
+    """Make the option that names several methods."""
+    return click.Option(
+        ["--methods", "names"], default=default, show_default=True, metavar="a,b,c|all", help="which methods"
+    )
+
+
+def clients_option(default: str, help: str) -> click.Option:
+    """Make the option that names some clients."""
+    return click.Option(["--clients"], default=default, show_default=True, metavar="0-9,12|all", help=help)
+
+
+def chosen_components(arguments: Sequence[str]) -> dict[str, list[str]]:
+    """Glance at which components are asked for, by role: their settings are shown by --help."""
+    chosen = {}
+    for role in ROLES:
+        model = Place if role == "engine" else Experiment
+        chosen[role] = (glance(arguments, f"--{role}") or [model.model_fields[role].default])[-1:]
+    listed = [name for text in glance(arguments, "--methods") for name in text.split(",")]
+    return chosen | ({"method": listed} if listed else {})
+
+
+def parse_methods(text: str) -> list[str]:
+    """Read `a,b,c` or `all`."""
+    return [component.name for component in ROLES["method"]] if text == "all" else text.split(",")
+
+
+def read_file(path: Path | None) -> dict[str, Any]:
+    """Read a settings file, where one is given."""
+    return {} if path is None else read_settings(path)
 
 
 class PanelCommand(click.Command):
@@ -64,6 +123,9 @@ TITLES = {
 }
 
 
+KINDS: dict[Any, str] = {int: "int", float: "float", Path: "path", str: "name"}
+
+
 def describe_type(annotation: Any) -> str:
     """Name what an option takes, for people."""
     origin = get_origin(annotation)
@@ -75,8 +137,7 @@ def describe_type(annotation: Any) -> str:
         return describe_type(get_args(annotation)[0])
     if hasattr(annotation, "__metadata__"):
         return describe_type(get_args(annotation)[0])
-    names = {int: "int", float: "float", bool: "true|false", Path: "path", str: "name"}
-    return names.get(annotation, "value")
+    return KINDS.get(annotation, "true|false" if annotation is bool else "value")
 
 
 def setting_lines(model: type[BaseModel]) -> Iterator[tuple[str, str, Any, str]]:
@@ -145,7 +206,7 @@ def gather(file_values: Mapping[str, Any], assignments: Sequence[str]) -> dict[s
         key, equals, text = assignment.partition("=")
         if not equals:
             raise InputError(f"--set {assignment!r} is not of the form key=value")
-        values[key.strip()] = yaml.safe_load(text)
+        values[key.strip()] = parse(text, f"--set {assignment!r}")
     context = click.get_current_context()
     for parameter in context.command.params:
         if isinstance(parameter, SettingOption):

@@ -10,10 +10,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from xfed.cli.options import DATA_DIR, REUSE, parse_seeds
-from xfed.cli.planning import Teller, tell_plan
-from xfed.comparison import Reuse, carry_out
-from xfed.errors import InputError, Interrupted
+from xfed.cli.options import DATA_DIR, ENGINE, REUSE, WORKERS, out_option, parse_seeds
+from xfed.cli.output import OF_TRAINING, Output, number_for
+from xfed.cli.planning import PLAN, carry_out_told, tell_plan
+from xfed.comparison import Reuse
+from xfed.errors import InputError
 from xfed.kernels.choice import KernelChoice
 from xfed.paper.artefact import check_datasets
 from xfed.paper.catalogue import ARTEFACTS, artefact
@@ -55,27 +56,35 @@ def _run(
     out: Path,
     reuse: Reuse,
     only_plan: bool,
-    **place: Any,
+    kernels: str | None,
+    engine: str | None,
+    workers: int | None,
+    data_dir: Path | None,
+    **_: Any,
 ) -> None:
+    output = Output.wanted()
     chosen = artefact(name)
+    place = {"kernels": kernels, "engine": engine, "workers": workers, "data_dir": data_dir}
     given = {key: value for key, value in place.items() if value is not None}
     wanted_datasets, wanted_methods = (text.split(",") if text else None for text in (datasets, methods))
     check_datasets(wanted_datasets)
     choice = Choice(scale, wanted_datasets, parse_numbers(alphas), wanted_methods, tuple(parse_seeds(seeds)), given)
     planned = chosen.plan(choice, out / "runs", reuse)
-    tell_plan(planned)
     if only_plan:
+        tell_plan(planned, output)
         return
-    try:
-        runs = carry_out(planned, before=Teller(planned))
-    except Interrupted:
-        Console(stderr=True).print("interrupted; the same command goes on where it stopped", highlight=False)
-        raise click.exceptions.Exit(130) from None
-    product = chosen.produce(choice, runs)
-    written = product.write(chosen.folder(choice, out))
-    for sheet in product.sheets.values():
-        sheet.show()
-    Console().print("written: " + ", ".join(map(str, written)), highlight=False, soft_wrap=True)
+    product = chosen.produce(choice, carry_out_told(planned, output))
+    folder = chosen.folder(choice, out)
+
+    def texts(suffix: str) -> dict[Path, str]:
+        home = folder.with_name(folder.name + suffix)
+        return {home / f"{stem}.csv": sheet.comma_separated() for stem, sheet in product.sheets.items()}
+
+    written = product.write(folder.with_name(folder.name + number_for(texts)))
+    if not output.quiet:
+        for sheet in product.sheets.values():
+            sheet.show(output.wide)
+    output.say("written: " + ", ".join(map(str, written)))
 
 
 def _keep(runs: tuple[Path, ...], to: Path) -> None:
@@ -121,20 +130,14 @@ RUN = click.Command(
         click.Option(["--alphas"], metavar="0.3,0.1", help="only these α of its Dirichlet partitions"),
         click.Option(["--methods"], metavar="a,b", help="only these of its methods"),
         click.Option(["--seeds"], default="1", show_default=True, metavar="1,2,3", help="average over these seeds"),
-        click.Option(
-            ["--out", "-o"],
-            type=Path,
-            default=Path("runs/paper"),
-            show_default=True,
-            metavar="folder",
-            help="where runs, tables and figures go; runs there are shared by all names",
-        ),
+        out_option("runs, which all names share, tables and figures; earlier results stay", "runs/paper"),
         REUSE,
-        click.Option(["--plan", "only_plan"], is_flag=True, help="only say what is left to do"),
+        PLAN,
         click.Option(["--kernels"], type=click.Choice(get_args(KernelChoice)), help="kernels of all runs"),
-        click.Option(["--engine"], help="where clients run; `xfed engines` lists where"),
-        click.Option(["--workers"], type=click.IntRange(min=1), help="number of workers"),
+        ENGINE,
+        WORKERS,
         DATA_DIR,
+        *OF_TRAINING,
     ],
     help="Make a table or figure: run what is missing, reuse the rest, write Markdown, CSV, LaTeX, SVG and PNG.",
 )

@@ -1,38 +1,58 @@
-"""What a person sees of a plan: what is there, what is left, and about how long it will take."""
+"""Plans as a person sees them: what is there, what is left, about how long it will take; and carrying them out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+import click
 from rich.console import Console
 
-from xfed.comparison import Planned
-from xfed.estimates import in_words, seconds_left
-from xfed.runs.reader import open_run
+from xfed.cli.output import Output
+from xfed.comparison import Planned, carry_out
+from xfed.errors import Interrupted
+from xfed.estimates import seconds_left
+from xfed.runs.reader import Run, open_run
+from xfed.units import duration
+
+PLAN = click.Option(["--plan", "only_plan"], is_flag=True, help="only say what is left to do")
 
 
-def tell_plan(planned: Sequence[Planned]) -> None:
+def carry_out_told(planned: Sequence[Planned], output: Output) -> list[Run]:
+    """Carry a plan out, and say before each run what is left; Ctrl-C ends it with advice."""
+    tell_plan(planned, output)
+    try:
+        return carry_out(planned, output.progress, Teller(planned, output))
+    except Interrupted:
+        Console(stderr=True).print("interrupted; the same command goes on where it stopped", highlight=False)
+        raise click.exceptions.Exit(130) from None
+
+
+def tell_plan(planned: Sequence[Planned], output: Output) -> None:
     """Say how many runs there are, begun and left."""
+    if output.quiet:
+        return
     runs = {each.root: each for each in planned}.values()
     done = sum(each.done for each in runs)
     begun = sum(each.found is not None and not each.done for each in runs)
-    text = f"{len(runs)} runs: {done} finished"
+    text = f"{len(runs)} run{'s' * (len(runs) > 1)}: {done} finished"
     if begun:
         text += f", {begun} begun"
     if done < len(runs):
-        text += f", {len(runs) - done} left, {in_words(seconds_left(planned))}"
+        text += f", {len(runs) - done} left, {duration(seconds_left(planned))}"
     Console(stderr=True).print(text, highlight=False)
 
 
 class Teller:
     """Says before each run what is left, refined by what the runs so far took."""
 
-    def __init__(self, planned: Sequence[Planned]) -> None:
-        self._planned = planned
+    def __init__(self, planned: Sequence[Planned], output: Output) -> None:
+        self._planned, self._output = planned, output
 
     def __call__(self, left: Sequence[Planned]) -> None:
         """Name the run that begins."""
+        if self._output.quiet:
+            return
         waiting = {each.root for each in left}
         now = [
             each if each.done or each.root in waiting else replace(each, found=open_run(each.root))
@@ -41,4 +61,4 @@ class Teller:
         runs = {each.root for each in now}
         e = left[0].experiment
         text = f"run {len(runs) - len(left) + 1} of {len(runs)}: {e.method} on {e.dataset}, seed {e.seed}"
-        Console(stderr=True).print(f"{text}; {in_words(seconds_left(now))} left", highlight=False)
+        Console(stderr=True).print(f"{text}; {duration(seconds_left(now))} left", highlight=False)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from xfed.cli.options import DEVICE, RUNS, out_option
 from xfed.errors import InputError
 from xfed.report.page.build import write_page
 from xfed.runs.finding import find_runs
@@ -21,13 +22,9 @@ def report_commands(arguments: Sequence[str]) -> list[click.Command]:
             "report",
             callback=_report,
             params=[
-                click.Argument(["paths"], type=Path, nargs=-1, required=True, metavar="RUN..."),
-                click.Option(
-                    ["--out", "-o"], type=Path, default=Path("report.html"), show_default=True, help="file to write"
-                ),
-                click.Option(
-                    ["--device"], type=Path, metavar="device.json", help="latencies by exit; costs in ms beside MACs"
-                ),
+                RUNS,
+                out_option("file to write", "report.html", metavar="file"),
+                DEVICE,
             ],
             help="Write one page about runs, or about all finished runs in a folder, to open from disk.",
         )

@@ -11,11 +11,16 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from xfed.cli.output import WIDE
 from xfed.errors import InputError
 from xfed.report.differences import Difference, differences
-from xfed.report.tables import print_whole
-from xfed.runs.finding import find_runs
+from xfed.report.terminal import show_table
+from xfed.runs.finding import folders
+from xfed.runs.lock import holder
 from xfed.runs.reader import Run, open_run
+
+LEAST_NAME, LEAST_BESIDE = 24, 42
+"""Characters that a run's path gets at least, and those that state, accuracy and method take beside it."""
 
 
 def runs_commands(arguments: Sequence[str]) -> list[click.Command]:
@@ -24,7 +29,7 @@ def runs_commands(arguments: Sequence[str]) -> list[click.Command]:
         click.Command(
             "runs",
             callback=_runs,
-            params=[click.Argument(["folder"], type=Path, default=Path("runs"), metavar="[FOLDER]")],
+            params=[click.Argument(["folder"], type=Path, default=Path("runs"), metavar="[FOLDER]"), WIDE],
             help="List the runs under a folder, the newest first.",
         ),
         click.Command(
@@ -36,34 +41,50 @@ def runs_commands(arguments: Sequence[str]) -> list[click.Command]:
     ]
 
 
-def _runs(folder: Path) -> None:
+def _runs(folder: Path, wide: bool) -> None:
     if not folder.is_dir():
         raise InputError(f"{str(folder)!r} is no folder; runs go to 'runs' unless --out says otherwise")
     now = datetime.now(UTC)
-    found = sorted(((_started(run), run) for run in find_runs([folder])), key=lambda each: each[0], reverse=True)
-    if not found:
+    found: list[tuple[datetime, str, list[str]]] = []
+    damaged: list[Path] = []
+    for path in folders(folder):
+        try:
+            run = open_run(path)
+            started = _started(run)
+            found.append((started, str(path), list(_cells(run, _age((now - started).total_seconds())))))
+        except InputError:
+            damaged.append(path)
+    if not found and not damaged:
         raise InputError(f"there is no run under {str(folder)!r}")
-    table = Table()
-    for name in ("run", "method", "data", "rounds", "state", "accuracy (%)", "age"):
-        table.add_column(name, no_wrap=True, justify="right" if name in ("rounds", "accuracy (%)", "age") else "left")
-    for started, run in found:
-        table.add_row(str(run.path), *_cells(run), _age((now - started).total_seconds()))
-    print_whole(table)
+    header = ["run", "method", "state", "rounds", "accuracy (%)", "age", "data"]
+    room = None if wide else max(LEAST_NAME, Console().width - LEAST_BESIDE)
+    body = [[_shortened(name, room), *cells] for _, name, cells in sorted(found, reverse=True)]
+    show_table(header, body, ranks=[0, 3, 1, 4, 2, 5, 6], texts=3, wide=wide)
+    for path in damaged:
+        Console().print(f"{path} is damaged: 'xfed check {path}' says how", highlight=False, soft_wrap=True)
+
+
+def _shortened(name: str, room: int | None) -> str:
+    """Leave the middle of a long path out: its end tells runs apart."""
+    if room is None or len(name) <= room:
+        return name
+    start = (room - 1) // 3
+    return f"{name[:start]}…{name[start + 1 - room :]}"
 
 
 def _started(run: Run) -> datetime:
     return datetime.fromisoformat(run.environment()["started"])
 
 
-def _cells(run: Run) -> Iterator[str]:
+def _cells(run: Run, age: str) -> Iterator[str]:
     e = run.experiment
-    done = len(run.records())
     evaluations = run.evaluations()
     yield e.method
-    yield f"{e.dataset}, {e.dealing.in_words()}, seed {e.seed}"
-    yield f"{done} of {e.training.rounds}"
-    yield "finished" if run.finished else "stopped or running"
+    yield "finished" if run.finished else "stopped" if holder(run.path) is None else "running"
+    yield f"{len(run.records())} of {e.training.rounds}"
     yield f"{100 * evaluations[-1].mean:.2f} ± {100 * evaluations[-1].std:.2f}" if evaluations else "–"
+    yield age
+    yield f"{e.dataset}, {e.dealing.in_words()}, seed {e.seed}"
 
 
 def _age(seconds: float) -> str:

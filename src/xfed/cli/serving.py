@@ -31,3 +31,5 @@ def _serve(arguments: tuple[str, ...]) -> None:
         serve(arguments, PROGRAM)
     except ServingError as error:
         raise InputError(str(error)) from None
+    except SystemExit as ended:  # the parser's: it has said why
+        raise click.exceptions.Exit(ended.code if isinstance(ended.code, int) else 1) from None

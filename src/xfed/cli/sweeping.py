@@ -7,36 +7,52 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
-from xfed.cli.options import REUSE, SEEDS, PanelCommand, experiment_options, gather, glance, parse_seeds
-from xfed.cli.planning import Teller, tell_plan
-from xfed.cli.training import FILE, SET, read_file
-from xfed.comparison import Reuse, carry_out, plan_runs
+from xfed.cli.options import (
+    FILE,
+    REUSE,
+    SEEDS,
+    SET,
+    PanelCommand,
+    chosen_components,
+    experiment_options,
+    gather,
+    glance,
+    methods_option,
+    out_option,
+    parse_methods,
+    parse_seeds,
+    read_file,
+)
+from xfed.cli.output import OF_TRAINING, Output, number_for
+from xfed.cli.planning import PLAN, carry_out_told, tell_plan
+from xfed.comparison import Reuse, plan_runs
 from xfed.components import load_plugins
-from xfed.errors import Interrupted
-from xfed.protocol.algorithm import methods
-from xfed.report.sheet import Cell, Sheet, accuracy
+from xfed.report.sheet import Cell, Number, Sheet, accuracy
+from xfed.runs.reader import Run
 from xfed.sweep import Point, plan_sweep, read_grid
 
 NOTES = (
-    "Accuracy in %, last evaluation, on each client's own test samples: mean ± std over clients; with several seeds, "
+    "Accuracy of the last evaluation, on each client's own test samples: mean ± std over clients; with several seeds, "
     "means of both, and the std over seeds of the mean beside them."
+)
+HELD_OUT = (
+    " Held out: the same on calibration samples. ● is the best of its method by that: settings are to be chosen by it, "
+    "since test samples judge the choice."
 )
 
 
 def sweeping_commands(arguments: Sequence[str]) -> list[click.Command]:
     """Build the command; --help shows the settings of the components named in `arguments`."""
     load_plugins(glance(arguments, "--plugin"))
-    listed = [name for text in glance(arguments, "--methods") for name in text.split(",")] or ["xfed"]
-    chosen = [*listed, *glance(arguments, "--dataset"), *glance(arguments, "--model")]
+    chosen = [name for names in chosen_components(arguments).values() for name in names]
     return [
         PanelCommand(
             "sweep",
             callback=_sweep,
             params=[
                 FILE,
-                click.Option(["--methods", "names"], default="xfed", metavar="a,b,c|all", help="methods of the grid"),
+                methods_option("xfed"),
                 click.Option(
                     ["--vary", "lines"],
                     multiple=True,
@@ -45,15 +61,10 @@ def sweeping_commands(arguments: Sequence[str]) -> list[click.Command]:
                 ),
                 SEEDS,
                 REUSE,
-                click.Option(
-                    ["--out"],
-                    type=Path,
-                    default=Path("runs/sweep"),
-                    show_default=True,
-                    help="folder for runs and table",
-                ),
-                click.Option(["--plan", "only_plan"], is_flag=True, help="only say what is left to do"),
+                out_option("runs and tables; earlier results stay", "runs/sweep"),
+                PLAN,
                 SET,
+                *OF_TRAINING,
                 *experiment_options(("method", "out"), chosen),
             ],
             help="Run a grid of methods, settings and seeds on alike partitions, or reuse runs; print one table.",
@@ -72,33 +83,45 @@ def _sweep(
     assignments: Sequence[str],
     **_: Any,
 ) -> None:
+    output = Output.wanted()
     values = gather(read_file(settings_file), assignments)
-    chosen = [component.name for component in methods] if names == "all" else names.split(",")
-    points = plan_sweep(values, chosen, read_grid(lines), parse_seeds(seeds or str(values.get("seed", 1))))
+    seed_numbers = parse_seeds(seeds or str(values.get("seed", 1)))
+    points = plan_sweep(values, parse_methods(names), read_grid(lines), seed_numbers)
     planned = plan_runs([each for point in points for each in point.experiments], out, reuse)
-    tell_plan(planned)
     if only_plan:
+        tell_plan(planned, output)
         return
-    try:
-        runs = iter(carry_out(planned, before=Teller(planned)))
-    except Interrupted:
-        Console(stderr=True).print("interrupted; the same command goes on where it stopped", highlight=False)
-        raise click.exceptions.Exit(130) from None
+    runs = iter(carry_out_told(planned, output))
     sheet = table([(point, [next(runs) for _ in point.experiments]) for point in points])
-    written = sheet.write(out / "sweep")
-    sheet.show()
-    Console().print("written: " + ", ".join(map(str, written)), highlight=False, soft_wrap=True)
+    number = number_for(lambda suffix: {out / f"sweep{suffix}.csv": sheet.comma_separated()})
+    written = sheet.write(out / f"sweep{number}")
+    if not output.quiet:
+        sheet.show(output.wide)
+    output.say("written: " + ", ".join(map(str, written)))
 
 
-def table(found: Sequence[tuple[Point, Any]]) -> Sheet:
+def table(found: Sequence[tuple[Point, Sequence[Run]]]) -> Sheet:
     """Lay the grid out, a row per point."""
     keys = list(dict.fromkeys(key for point, _ in found for key in point.varied))
     most = max(len(runs[0].exit_macs) for _, runs in found)
+    held_out = {point: _held_out(runs) for point, runs in found}
+    aside = any(value is not None for value in held_out.values())
     rows: list[list[Cell]] = []
     for point, runs in found:
         exits = [accuracy(runs, j) for j in range(len(runs[0].exit_macs))]
         settings = [str(point.varied[key]) if key in point.varied else "–" for key in keys]
         padding: list[Cell] = [None] * (most - len(exits))
-        rows.append([point.method, *settings, accuracy(runs), *exits, *padding])
-    header = ["method", *keys, "averaged", *(f"exit {j + 1}" for j in range(most))]
-    return Sheet("Sweep", header, rows, NOTES)
+        own = held_out[point]
+        rivals = [value for other, value in held_out.items() if other.method == point.method and value is not None]
+        best = len(rivals) > 1 and own is not None and own == max(rivals)
+        chosen: list[Cell] = [None if own is None else Number(100 * own), "●" if best else ""]
+        rows.append([point.method, *settings, *chosen[: 2 * aside], accuracy(runs), *exits, *padding])
+    more = ["held out (%)", "best"] if aside else []
+    header = ["method", *keys, *more, "averaged (%)", *(f"exit {j + 1} (%)" for j in range(most))]
+    return Sheet("Sweep", header, rows, NOTES + HELD_OUT * aside)
+
+
+def _held_out(runs: Sequence[Run]) -> float | None:
+    """Give the mean over seeds of the accuracy on calibration samples, where there are any."""
+    values = [value for run in runs if (value := run.held_out()) is not None]
+    return sum(values) / len(values) if len(values) == len(runs) else None

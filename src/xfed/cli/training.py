@@ -1,4 +1,4 @@
-"""`xfed run`, `compare`, `resume` and `show`."""
+"""`xfed run`, `compare` and `resume`."""
 
 from __future__ import annotations
 
@@ -7,39 +7,57 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
-from xfed.cli.options import DATA_DIR, REUSE, SEEDS, PanelCommand, experiment_options, gather, glance, parse_seeds
-from xfed.comparison import Reuse, compare, plan_comparison
-from xfed.components import load_plugins
-from xfed.experiment import Experiment, read_settings
-from xfed.experiment.sections import Place
-from xfed.files import write_text
-from xfed.kernels.choice import Kernels
-from xfed.protocol.algorithm import methods
-from xfed.report.figures import exits_and_rounds
-from xfed.report.tables import collect, comma_separated, markdown, show
-from xfed.running import resume, run
-from xfed.runs.reader import Run, open_run
-
-SET = click.Option(
-    ["--set", "assignments"], multiple=True, metavar="key=value", help="set any setting, e.g. xfed.mu=0.7"
+from xfed.cli.options import (
+    DATA_DIR,
+    ENGINE,
+    FILE,
+    REUSE,
+    RUN,
+    SEEDS,
+    SET,
+    WORKERS,
+    PanelCommand,
+    chosen_components,
+    experiment_options,
+    gather,
+    glance,
+    methods_option,
+    out_option,
+    parse_methods,
+    parse_seeds,
+    read_file,
 )
-FILE = click.Argument(["settings_file"], required=False, metavar="[SETTINGS.yaml]", type=Path)
+from xfed.cli.output import OF_TRAINING, Output, number_for
+from xfed.cli.planning import PLAN, carry_out_told, tell_plan
+from xfed.cli.showing import show_run
+from xfed.comparison import Reuse, plan_comparison, plan_runs
+from xfed.components import load_plugins
+from xfed.experiment import Experiment
+from xfed.files import write_text
+from xfed.report.figures import draw_accuracy
+from xfed.report.rows import collect
+from xfed.report.tables import comma_separated, markdown, show
+from xfed.resuming import ELSEWHERE, resume
+from xfed.running import run
+from xfed.runs.amending import AMENDABLE
 
 
 def training_commands(arguments: Sequence[str]) -> list[click.Command]:
     """Build the commands; --help shows the settings of the components named in `arguments`."""
-    load_plugins(glance(arguments, "--plugin"))
-    defaults = {name: Experiment.model_fields[name].default for name in ("method", "dataset", "model")}
-    defaults["engine"] = Place.model_fields["engine"].default
-    chosen = [(glance(arguments, f"--{name}") or [default])[-1] for name, default in defaults.items()]
-    listed = [name for text in glance(arguments, "--methods") for name in text.split(",")]
+    if arguments[:1] != ["resume"]:  # there, a plug-in takes the place of the run's own
+        load_plugins(glance(arguments, "--plugin"))
+    chosen = [name for names in chosen_components(arguments).values() for name in names]
+    dry_run = click.Option(
+        ["--dry-run"],
+        is_flag=True,
+        help="train nothing: show all settings, and what bytes, MACs, memory and time the run will take here",
+    )
     return [
         PanelCommand(
             "run",
             callback=_run,
-            params=[FILE, SET, *experiment_options((), chosen)],
+            params=[FILE, SET, dry_run, *OF_TRAINING, *experiment_options((), chosen)],
             help="Train a method; with no argument, X-FED on the embedded data.",
         ),
         PanelCommand(
@@ -47,22 +65,14 @@ def training_commands(arguments: Sequence[str]) -> list[click.Command]:
             callback=_compare,
             params=[
                 FILE,
-                click.Option(
-                    ["--methods", "names"],
-                    default="xfed,fedper,fedavg,local",
-                    metavar="a,b,c|all",
-                    help="what to compare",
-                ),
+                methods_option("xfed,fedper,fedavg,local"),
                 SEEDS,
                 REUSE,
-                click.Option(
-                    ["--out"],
-                    type=Path,
-                    default=Path("runs/compare"),
-                    help="folder for runs, table and figure",
-                ),
+                out_option("runs, tables and figures; earlier results stay", "runs/compare"),
+                PLAN,
                 SET,
-                *experiment_options(("method", "out"), [*(listed or ["xfed"]), *chosen[1:]]),
+                *OF_TRAINING,
+                *experiment_options(("method", "out"), chosen),
             ],
             help="Run several methods on one partition and one stream of cohorts, or reuse runs; print one table.",
         ),
@@ -70,26 +80,37 @@ def training_commands(arguments: Sequence[str]) -> list[click.Command]:
             "resume",
             callback=_resume,
             params=[
-                click.Argument(["path"], type=Path, metavar="RUN"),
-                click.Option(["--round", "from_round"], type=int, help="continue from this round's checkpoint"),
-                click.Option(["--engine"], help="run elsewhere; `xfed engines` lists where"),
-                click.Option(["--workers"], help="number of workers"),
+                RUN,
+                click.Option(["--round", "from_round"], type=int, help="go back to this round's checkpoint first"),
+                click.Option(["--rounds"], help="continue to so many rounds, also after the end; recorded in the run"),
+                click.Option(["--lr"], help="go on with another learning rate (of round 1); recorded in the run"),
+                click.Option(["--on-failure"], metavar="stop|drop", help="when a client fails; recorded in the run"),
+                click.Option(
+                    ["--plugin"],
+                    multiple=True,
+                    type=Path,
+                    metavar="path",
+                    help="mended plug-in in the place of the run's own of that name; recorded in the run",
+                ),
+                ENGINE,
+                WORKERS,
                 DATA_DIR,
+                *OF_TRAINING,
             ],
-            help="Continue a run after any interruption.",
-        ),
-        click.Command(
-            "show",
-            callback=_show,
-            params=[click.Argument(["path"], type=Path, metavar="RUN")],
-            help="Summarise a run.",
+            help="Continue a run after any interruption, or beyond its end.",
         ),
     ]
 
 
-def _run(settings_file: Path | None, assignments: Sequence[str], **_: Any) -> None:
+def _run(settings_file: Path | None, assignments: Sequence[str], dry_run: bool, **_: Any) -> None:
     experiment = Experiment.from_mapping(gather(read_file(settings_file), assignments))
-    _show_run(run(experiment))
+    output = Output.wanted()
+    if dry_run:
+        from xfed.cli.rehearsing import tell_rehearsal
+
+        tell_rehearsal(experiment, output)
+    else:
+        show_run(run(experiment, output.progress), output)
 
 
 def _compare(
@@ -98,48 +119,32 @@ def _compare(
     seeds: str | None,
     reuse: Reuse,
     out: Path,
+    only_plan: bool,
     assignments: Sequence[str],
     **_: Any,
 ) -> None:
+    output = Output.wanted()
     values = gather(read_file(settings_file), assignments)
-    chosen = [component.name for component in methods] if names == "all" else names.split(",")
     numbers = parse_seeds(seeds or str(values.get("seed", 1)))
-    runs = compare(plan_comparison(values, chosen, numbers), out, reuse=reuse)
-    rows = collect(runs)
-    write_text(out / "table.md", markdown(rows, runs))
-    write_text(out / "table.csv", comma_separated(rows, runs))
-    exits_and_rounds(rows, runs, out / "accuracy.png")
-    show(rows, runs)
-    Console().print(f"table: {out / 'table.md'}   figure: {out / 'accuracy.png'}", highlight=False, soft_wrap=True)
-
-
-def _resume(path: Path, from_round: int | None, **elsewhere: Any) -> None:
-    given = {name: value for name, value in elsewhere.items() if value is not None}
-    _show_run(resume(path, from_round=from_round, **given))
-
-
-def _show(path: Path) -> None:
-    _show_run(open_run(path))
-
-
-def read_file(path: Path | None) -> dict[str, Any]:
-    """Read a settings file, where one is given."""
-    return {} if path is None else read_settings(path)
-
-
-def _show_run(shown: Run) -> None:
-    console = Console()
-    e = shown.experiment
-    done = len(shown.records())
-    state = "finished" if shown.finished else f"stopped after round {done}; 'xfed resume {shown.path}' continues it"
-    console.print(
-        f"[bold]{shown.path}[/bold]: {e.method} on {e.dataset}, {e.training.rounds} rounds, seed {e.seed}, {state}"
-    )
-    if not (shown.evaluations() and shown.records()):
-        console.print("no evaluation with a checkpoint yet")
+    planned = plan_runs(plan_comparison(values, parse_methods(names), numbers), out, reuse)
+    if only_plan:
+        tell_plan(planned, output)
         return
-    show(collect([shown]), [shown])
-    macs = shown.exit_macs
-    console.print("MACs per input, leaving at exit: " + ", ".join(f"{j + 1}: {m:,}" for j, m in enumerate(macs)))
-    kernels = Kernels.of_note(shown.environment()["kernels"])
-    console.print(f"kernels: {kernels.sentence()}", highlight=False, soft_wrap=True)
+    runs = carry_out_told(planned, output)
+    rows = collect(runs)
+    table = comma_separated(rows, runs)
+    number = number_for(lambda suffix: {out / f"table{suffix}.csv": table})
+    write_text(out / f"table{number}.md", markdown(rows, runs))
+    write_text(out / f"table{number}.csv", table)
+    draw_accuracy(runs, out / f"accuracy{number}.png")
+    if not output.quiet:
+        show(rows, runs, output.wide)
+    if number:
+        output.say(f"{out / 'table.csv'} is of other runs and stays; this result is number {number[1:]}")
+    output.say(f"table: {out / f'table{number}.md'} (and .csv)   figure: {out / f'accuracy{number}.png'}")
+
+
+def _resume(path: Path, from_round: int | None, plugin: tuple[Path, ...], **otherwise: Any) -> None:
+    output = Output.wanted()
+    given = {name: otherwise[name] for name in (*ELSEWHERE, *AMENDABLE) if otherwise.get(name) is not None}
+    show_run(resume(path, output.progress, from_round, (), plugin, **given), output)

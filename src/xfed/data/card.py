@@ -18,11 +18,20 @@ from xfed.errors import InputError
 Kind = Literal["image", "text"]
 
 
-def normalised(raw: Tensor, kind: Kind, scale: float, mean: float, std: float) -> Tensor:
+PerChannel = float | tuple[float, ...]
+"""One number for all channels of an image, or one for each."""
+
+
+def normalised(raw: Tensor, kind: Kind, scale: float, mean: PerChannel, std: PerChannel) -> Tensor:
     """Turn stored values into what a network takes: images into (x / scale − mean) / std, text into int64 ids."""
     if kind == "text":
         return raw.to(torch.int64)
-    return raw.to(torch.float32, copy=True).mul_(1 / (scale * std)).sub_(mean / std)
+    images = raw.to(torch.float32, copy=True)
+    if not isinstance(mean, tuple) and not isinstance(std, tuple):
+        return images.mul_(1 / (scale * std)).sub_(mean / std)
+    means, stds = (torch.tensor(each, dtype=torch.float64).reshape(-1, 1, 1) for each in (mean, std))
+    factor, offset = (each.to(images) for each in (1 / (scale * stds), means / stds))
+    return images.mul_(factor).sub_(offset)
 
 
 @dataclass(frozen=True)
@@ -39,8 +48,8 @@ class DataCard:
     input_shape: tuple[int, ...]
     classes: tuple[str, ...]
     scale: float
-    mean: float
-    std: float
+    mean: PerChannel
+    std: PerChannel
     tokens: int | None = None
     vocabulary: tuple[str, ...] | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)

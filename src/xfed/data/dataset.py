@@ -7,18 +7,21 @@ import inspect
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, ClassVar, SupportsIndex, TypeVar
 
 import numpy as np
 import safetensors.torch
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from xfed.components import Component, Registry
-from xfed.data.card import DataCard, Kind, normalised
+from xfed.data.card import DataCard, Kind, PerChannel, normalised
 from xfed.errors import InputError
+
+SAMPLES_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,8 @@ class Dataset:
     labels: Tensor
     classes: tuple[str, ...]
     scale: float = 255.0
-    mean: float = 0.5
-    std: float = 0.5
+    mean: PerChannel = 0.5
+    std: PerChannel = 0.5
     kind: Kind = "image"
     vocabulary: tuple[str, ...] | None = None
     groups: Tensor | None = None
@@ -99,6 +102,26 @@ class Dataset:
         """Turn stored values into what a network takes."""
         return normalised(raw, self.kind, self.scale, self.mean, self.std)
 
+    def by_channel(self) -> Dataset:
+        """Normalise each channel by its own mean and std over all samples; they stay where they are."""
+        if self.kind != "image":
+            raise InputError(f"normalise is 'channels', but data set {self.name!r} is text; allowed with it: fixed")
+        sums = torch.zeros(2, self.inputs.shape[1], dtype=torch.float64)
+        for some in self.inputs.split(SAMPLES_AT_ONCE):
+            values = some.to(torch.float64) / self.scale
+            sums += torch.stack([values.sum((0, 2, 3)), values.square().sum((0, 2, 3))])
+        mean, square = sums / (self.inputs.numel() / self.inputs.shape[1])
+        std = (square - mean**2).clamp(min=0).sqrt()
+        return self._with(tuple(mean.tolist()), tuple(torch.where(std > 0, std, 1.0).tolist()))
+
+    def _with(self, mean: PerChannel, std: PerChannel) -> Dataset:
+        """Give the same samples, normalised otherwise; their checksum stays."""
+        changed = replace(self, mean=mean, std=std)
+        object.__setattr__(changed, "digest", self.digest)
+        if self.reopen is not None:
+            object.__setattr__(changed, "reopen", partial(_reopened, self.reopen, mean, std))
+        return changed
+
     def to(self, device: torch.device) -> Dataset:
         """Move the samples to a device, once."""
         if device == self.inputs.device == self.labels.device:
@@ -135,8 +158,8 @@ class Dataset:
         try:
             header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
             fields: dict[str, Any] = json.loads(header["__metadata__"]["plain"]) | safetensors.torch.load(data)
-            for name in ("classes", "vocabulary"):
-                fields[name] = None if fields[name] is None else tuple(fields[name])
+            for name in ("classes", "vocabulary", "mean", "std"):
+                fields[name] = tuple(fields[name]) if isinstance(fields[name], list) else fields[name]
             made = cls(**fields)
         except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"the data set's bytes are damaged ({type(error).__name__})") from None
@@ -158,6 +181,19 @@ class Dataset:
         if self.groups is not None:
             digest.update(self.groups.numpy().astype(np.int64).data)
         return digest.hexdigest()
+
+
+def refuse_not_finite(inputs: NDArray[Any], what: str) -> None:
+    """Refuse samples with NaN or infinite numbers, naming the first: training on them diverges at once."""
+    wrong = np.flatnonzero(~np.isfinite(inputs.reshape(len(inputs), -1)).all(axis=1))
+    if len(wrong):
+        kind = "NaN" if np.isnan(inputs[wrong[0]]).any() else "infinite"
+        how_many = f"{len(wrong):,} of {len(inputs):,} samples"
+        raise InputError(f"{what} is {kind} in sample {wrong[0]}, and not finite in {how_many}; mend or drop them")
+
+
+def _reopened(reopen: Callable[[], Dataset], mean: PerChannel, std: PerChannel) -> Dataset:
+    return reopen()._with(mean, std)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from xfed.data.augmentation import Drawn
 from xfed.data.dataset import Dataset
 from xfed.data.dealing.partition import Split
 from xfed_runtime.text import PADDING
@@ -35,16 +36,16 @@ class View:
     def __len__(self) -> int:
         return len(self.indices)
 
-    def shuffled(self, size: int, generator: torch.Generator) -> Iterator[Samples]:
+    def shuffled(self, size: int, generator: torch.Generator, drawn: Drawn | None = None) -> Iterator[Samples]:
         """Give one epoch in random order, drawn on the CPU; the last, smaller batch is kept."""
-        return self.batches(torch.randperm(len(self), generator=generator), size)
+        return self.batches(torch.randperm(len(self), generator=generator), size, drawn)
 
     def in_order(self, size: int) -> Iterator[Samples]:
         """Give all samples in order."""
         return self.batches(torch.arange(len(self)), size)
 
-    def batches(self, order: Tensor, size: int) -> Iterator[Samples]:
-        """Give the samples at these positions batch after batch, gathered and normalised.
+    def batches(self, order: Tensor, size: int, drawn: Drawn | None = None) -> Iterator[Samples]:
+        """Give the samples at these positions batch after batch, gathered, changed as drawn, and normalised.
 
         Rows are gathered by `index_select`, which copies each as a whole; indexing goes number by number.
         Text is cut to the longest row of the batch: padding is masked everywhere, so it would cost and say nothing.
@@ -57,6 +58,8 @@ class View:
             inputs = self.dataset.inputs.index_select(0, rows)
             if widths is not None:
                 inputs = inputs[:, : widths[number]]
+            if drawn is not None:
+                inputs = drawn.apply(inputs, positions)
             yield Samples(positions, self.dataset.normalise(inputs), labels)
 
     def _widths(self, chosen: Tensor, size: int) -> list[int]:

@@ -29,8 +29,9 @@ from xfed.protocol.words import Evaluated, Failed, Task, Trained, frame, unframe
 DEATHS_PER_TASK = 3
 SHELF = 64  # tensors that stay in the object store between tasks of a round
 FALSE_STARTS = 20  # of workers in a run
-LOOK_ROUND_SECONDS = 2.0  # how often joining machines are looked for
+LOOK_ROUND_SECONDS = 2.0  # how often machines that joined or are gone are looked for
 START_SECONDS = 900.0  # until some worker is there; a cluster may have to start machines first
+FETCH_SECONDS = 120.0  # for an answer that is ready to cross from its machine
 
 
 def import_ray(address: str | None) -> Any:
@@ -80,7 +81,8 @@ class _Worker:
     actor: Any
     awaited: Any
     """What it will say next: that it has its data, or results; nothing while it is free."""
-    ready: bool = False
+    machine: str | None = None
+    """Where it is, once it has its data and is ready."""
     doing: Sequence[Task] = ()
     since: float = 0.0
 
@@ -113,6 +115,8 @@ class RayEngine(GroupEngine):
         self._shelf = Shelf(self._ray)
         self._workers: list[_Worker] = []
         self._looked = 0.0
+        self._gone: set[str] = set()
+        """Machines that the cluster has given up on; that their workers are lost with them may never be reported."""
         self._false_starts = 0
         plain, tensors = frame([job.briefing])
         self._briefing = self._ray.put((plain, to_arrays(tensors)))
@@ -155,7 +159,7 @@ class RayEngine(GroupEngine):
         following: Sequence[Task] | None = None
         while True:
             self._staff()
-            for worker in [None, *(worker for worker in self._workers if worker.ready and not worker.doing)]:
+            for worker in [None, *(worker for worker in self._workers if worker.machine and not worker.doing)]:
                 if worker is not None and following is not None:
                     self._give(worker, following)
                     following = None
@@ -163,24 +167,31 @@ class RayEngine(GroupEngine):
                     following = again.popleft() if again else next(waiting, None)
             if following is None and not any(worker.doing for worker in self._workers):
                 return
-            if not any(worker.ready for worker in self._workers) and time.monotonic() - started > START_SECONDS:
+            if not any(worker.machine for worker in self._workers) and time.monotonic() - started > START_SECONDS:
                 raise ClientError(f"no worker of the Ray cluster was there within {START_SECONDS:g} s")
             awaited = {worker.awaited: worker for worker in self._workers if worker.awaited is not None}
             done, _ = self._ray.wait(list(awaited), timeout=self._patience())
-            for worker in (awaited[reference] for reference in done):
-                tasks = worker.doing
+            lost: dict[_Worker, Exception] = {
+                worker: ClientError(f"machine {worker.machine} is gone")
+                for worker in self._workers
+                if worker.machine in self._gone
+            }
+            for worker in (awaited[reference] for reference in done if awaited[reference] not in lost):
                 try:
                     yield from self._take(worker)
                 except self._ray.exceptions.RayError as error:
-                    self._dismiss(worker)
-                    if not tasks:
-                        self._bear_false_start(error)
-                        continue
-                    deaths[tasks[0].client] += 1
-                    if deaths[tasks[0].client] < DEATHS_PER_TASK:
-                        again.append(tasks)
-                    else:
-                        yield from _lost(tasks, error)
+                    lost[worker] = error
+            for worker, cause in lost.items():
+                self._dismiss(worker)
+                if worker.machine is None:
+                    self._bear_false_start(cause)
+                if not worker.doing:
+                    continue
+                deaths[worker.doing[0].client] += 1
+                if deaths[worker.doing[0].client] < DEATHS_PER_TASK:
+                    again.append(worker.doing)
+                else:
+                    yield from _lost(worker.doing, cause)
             yield from self._overdue()
 
     def _give(self, worker: _Worker, tasks: Sequence[Task]) -> None:
@@ -190,13 +201,13 @@ class RayEngine(GroupEngine):
 
     def _take(self, worker: _Worker) -> list[Trained | Evaluated | Failed]:
         """Receive what a worker says: results, or whether it could open the data where it is."""
-        said = self._ray.get(worker.awaited)
+        said = self._ray.get(worker.awaited, timeout=FETCH_SECONDS)
         worker.awaited = None
         if worker.doing:
             worker.doing = ()
             return keep_states(unframe(said[0], from_arrays(said[1], copy=True)), self._job.states)
-        if said:
-            worker.ready = True
+        if said is not None:
+            worker.machine = said
         else:
             self._data = self._data or self._ray.put(self._job.dataset.to_bytes())
             worker.awaited = worker.actor.take_data.remote(self._data)
@@ -205,10 +216,11 @@ class RayEngine(GroupEngine):
     # Workers
 
     def _staff(self) -> None:
-        """Hire up to one worker per core or GPU of the cluster as it is now; one that finds no room yet waits."""
+        """Look round; hire up to one worker per core or GPU as there are now. One that finds no room yet waits."""
         if self._workers and time.monotonic() - self._looked < LOOK_ROUND_SECONDS:
             return
         self._looked = time.monotonic()
+        self._gone = {node["NodeID"] for node in self._ray.nodes() if not node["Alive"]}
         resources = self._ray.cluster_resources()
         room = resources.get("GPU", 0) / self.settings.gpus if self._on_gpu else resources.get("CPU", 0)
         wanted = self._job.workers or max(1, int(room))

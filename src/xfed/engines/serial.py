@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from xfed.errors import InputError
-from xfed.federation.host import Host, simulated
+from xfed.federation.host import Host, failure, simulated
 from xfed.protocol.engine import Engine, Job, engine
 from xfed.protocol.words import Evaluated, EvaluateTask, Failed, Trained, TrainTask
 
@@ -28,8 +28,8 @@ class SerialEngine(Engine):
                 trained, state = self._host.train(task, self._states.read(task.client, task.state))
             except InputError:
                 raise
-            except Exception as error:
-                yield _failed([task], error)[0]
+            except (Exception, SystemExit) as error:
+                yield failure(task, error)
                 continue
             if trained.remembers:
                 self._states.write(task.client, task.round, state)
@@ -43,9 +43,5 @@ class SerialEngine(Engine):
                 yield from self._host.evaluate(group, states)
             except InputError:
                 raise
-            except Exception as error:
-                yield from _failed(group, error)
-
-
-def _failed(tasks: Sequence[TrainTask | EvaluateTask], error: Exception) -> list[Failed]:
-    return [Failed(task.client, f"failed: {error!r}") for task in tasks]
+            except (Exception, SystemExit) as error:
+                yield from (failure(task, error) for task in group)

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from xfed.data.dataset import Dataset
 from xfed.data.dealing.partition import Partition
 from xfed.data.views import View
+from xfed.evaluation.metrics import METRICS
 from xfed.evaluation.traces import ExitTrace
 from xfed.models.layout import ModelState
 from xfed.models.parts import Parts
@@ -30,15 +32,24 @@ class Evaluation:
     calibration: ExitTrace | None
     alone: bool
     """Evaluated in passes of its own: the numbers depend on nobody else."""
+    metrics: Mapping[str, tuple[float, ...]]
+    """Further figures of the test samples, each per exit."""
 
     @property
     def correct(self) -> dict[Answer, tuple[int, ...]]:
         """Right answers per exit on the test samples, by kind of answer."""
-        labels = self.test.labels[:, None]
-        return {kind: tuple((self.test.signals(kind).prediction == labels).sum(0).tolist()) for kind in ANSWERS}
+        return {kind: tuple(self.test.right(kind).sum(0).tolist()) for kind in ANSWERS}
+
+    @property
+    def finite(self) -> bool:
+        """Tell whether all answers are numbers: of others, the highest is no prediction."""
+        traces = [self.test] if self.calibration is None else [self.test, self.calibration]
+        return all(bool(np.isfinite(trace.own.confidence).all()) for trace in traces)
 
 
-def evaluate(members: Iterable[tuple[Client, Personal]], calibration: bool) -> dict[int, Evaluation]:
+def evaluate(
+    members: Iterable[tuple[Client, Personal]], calibration: bool, metrics: Sequence[str] = ()
+) -> dict[int, Evaluation]:
     """Evaluate clients: those on what all share in one pass, each with its own exits; the others one by one.
 
     Members are taken one by one, so of whole personal models only one is in memory.
@@ -48,40 +59,49 @@ def evaluate(members: Iterable[tuple[Client, Personal]], calibration: bool) -> d
     for client, personal in members:
         member = (client, {**personal.shared, **personal.own})
         if TRUNK & personal.own.keys():
-            found += _evaluate([member], calibration, alone=True)
+            found += _evaluate([member], calibration, metrics, alone=True)
         else:
             together.append(member)
     if together:
-        found += _evaluate(together, calibration, alone=False)
+        found += _evaluate(together, calibration, metrics, alone=False)
     return {evaluation.client: evaluation for evaluation in found}
 
 
 def _evaluate(
-    members: Sequence[tuple[Client, Mapping[str, Tensor]]], calibration: bool, alone: bool
+    members: Sequence[tuple[Client, Mapping[str, Tensor]]], calibration: bool, metrics: Sequence[str], alone: bool
 ) -> Iterator[Evaluation]:
     clients = [client for client, _ in members]
     model = clients[0].model(members[0][1])
     exits = [client.complete(parts, Parts.EXITS) for client, parts in members]
-    test = _traces(clients, [client.data.test for client in clients], model, exits)
-    aside: Sequence[ExitTrace | None] = [None] * len(members)
+    test = _outputs(clients, [client.data.test for client in clients], model, exits)
+    aside: Sequence[_Outputs | None] = [None] * len(members)
     if calibration:
-        aside = _traces(clients, [client.data.calibration for client in clients], model, exits)
+        aside = _outputs(clients, [client.data.calibration for client in clients], model, exits)
     for client, tested, calibrated in zip(clients, test, aside, strict=True):
-        yield Evaluation(client.id, tested, calibrated, alone)
+        figures = {name: tuple(float(METRICS[name](each, tested.labels)) for each in tested.logits) for name in metrics}
+        calibration_trace = None if calibrated is None else calibrated.trace(client.id)
+        yield Evaluation(client.id, tested.trace(client.id), calibration_trace, alone, figures)
 
 
-def _traces(
+@dataclass(frozen=True)
+class _Outputs:
+    """What all exits said of a view's samples."""
+
+    samples: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    logits: Sequence[NDArray[np.float32]]
+
+    def trace(self, client: int) -> ExitTrace:
+        return ExitTrace.of(client, self.samples, self.labels, self.logits)
+
+
+def _outputs(
     clients: Sequence[Client], views: Sequence[View], model: ModelState, exits: Sequence[Mapping[str, Tensor]]
-) -> list[ExitTrace]:
+) -> list[_Outputs]:
     logits = clients[0].trainer.outputs_together(model, list(zip(views, exits, strict=True)))
     return [
-        ExitTrace.of(
-            client.id,
-            view.indices.cpu().numpy(),
-            view.labels().numpy(),
-            [found[j].cpu().numpy() for j in sorted(found)],
-        )
-        for client, view, found in zip(clients, views, logits, strict=True)
+        _Outputs(view.indices.cpu().numpy(), view.labels().numpy(), [found[j].cpu().numpy() for j in sorted(found)])
+        for view, found in zip(views, logits, strict=True)
     ]
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 LAST_ROUNDS = 5
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RoundAccuracy:
     """One evaluated round: accuracies as clients × exits, each in [0, 1], and who had trained by then.
 
@@ -26,6 +26,11 @@ class RoundAccuracy:
     accuracies: NDArray[np.float64]
     trained: NDArray[np.bool_]
     weights: NDArray[np.float64]
+
+    def __repr__(self) -> str:
+        exits = ", ".join(f"{value:.2%}" for value in self.exits)
+        clients = len(self.accuracies)
+        return f"RoundAccuracy(round {self.round}: {self.mean:.2%} ± {self.std:.2%}, {clients} clients, exits {exits})"
 
     @property
     def mean(self) -> float:

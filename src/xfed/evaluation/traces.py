@@ -109,6 +109,11 @@ class ExitTrace:
         """Give the signals of one kind of answer."""
         return self.own if answer == "own" else self.running
 
+    def right(self, answer: Answer) -> NDArray[np.bool_]:
+        """Tell which exits (columns) answered which samples (rows) as their labels say."""
+        correct: NDArray[np.bool_] = self.signals(answer).prediction == self.labels[:, None]
+        return correct
+
     def write(self, path: Path) -> None:
         """Write a Parquet file: client, sample, label, and a list over exits for each signal, as `own.confidence`."""
         columns: list[pa.Array] = [pa.array(values) for values in (self.owners, self.samples, self.labels)]

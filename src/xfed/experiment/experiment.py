@@ -12,16 +12,18 @@ import yaml
 from pydantic import Field, ValidationError
 
 from xfed.components import BaseSettings, Component, Registry, load_plugins, told, validate
-from xfed.data.dataset import Dataset, DatasetSource, datasets
+from xfed.data.dataset import Dataset, DatasetSource, datasets, refuse_not_finite
 from xfed.data.dealing.partitioning import Dealing
 from xfed.data.raw.locations import looking_into
-from xfed.errors import InputError, unknown
+from xfed.errors import InputError, in_words, unknown
 from xfed.experiment.recipe import Recipe
 from xfed.experiment.sections import Evaluating, Place, Training
 from xfed.kernels.library import identity
 from xfed.models.network import models
 from xfed.protocol.algorithm import methods
 from xfed.protocol.engine import Engine, engines
+from xfed.training.optimizers import ADAM_RATE
+from xfed.yaml_text import parse
 
 SECTIONS: dict[str, type[BaseSettings]] = {
     "dealing": Dealing,
@@ -31,6 +33,9 @@ SECTIONS: dict[str, type[BaseSettings]] = {
 }
 SECTION_OF = {name: section for section, model in SECTIONS.items() for name in model.model_fields}
 """Settings are given by their own names, without the section's."""
+
+ADDED = {"training": ("optimizer", "augment", "normalise"), "evaluation": ("metrics",)}
+"""Settings that came later: at their defaults a run is what it was before there were any, and is found again."""
 
 ROLES: dict[str, Registry[Any]] = {"method": methods, "dataset": datasets, "model": models, "engine": engines}
 """What an experiment puts together, each part with settings of its own."""
@@ -88,7 +93,10 @@ class Experiment(Recipe):
     def load_data(self) -> Dataset:
         """Load the data, from the experiment's own data folder where it names one."""
         with looking_into(self.place.data_dir):
-            return self.dataset_source().load()
+            loaded = self.dataset_source().load()
+        if loaded.digest is None and loaded.inputs.is_floating_point():  # decoded copies were looked through before
+            refuse_not_finite(loaded.inputs.cpu().numpy(), f"data set {self.dataset!r}")
+        return loaded.by_channel() if self.training.normalise == "channels" else loaded
 
     def engine(self) -> Engine:
         """Build where clients run."""
@@ -102,6 +110,10 @@ class Experiment(Recipe):
     def fingerprint(self, data_checksum: str) -> str:
         """Identify what a run computes: the settings that matter, the data's content, the plug-ins'."""
         decisive = self.model_dump(mode="json", exclude={"place": True, "settings": {"engine"}})
+        for section, names in ADDED.items():
+            for name in names:
+                if getattr(getattr(self, section), name) == SECTIONS[section].model_fields[name].default:
+                    del decisive[section][name]
         decisive["device"] = self.place.device
         if self.dealing.partition is not None:
             decisive["dealing"]["partition"] = hashlib.sha256(self.dealing.partition.read_bytes()).hexdigest()
@@ -125,6 +137,8 @@ def arrange(values: Mapping[str, Any]) -> dict[str, Any]:
         suited.pop("clients", None)
     top = {**{name: suited[name] for name in suited if name in Experiment.model_fields}, **plain}
     flat = {**{name: suited[name] for name in suited if name in SECTION_OF}, **given}
+    if flat.get("optimizer", "sgd") != "sgd" and "lr" not in given:
+        flat["lr"] = ADAM_RATE
     chosen = {role: _chosen(role, {**flat, **top}) for role in ROLES}
     own = _by_role(components, chosen)
     if chosen["model"] in suited:
@@ -160,7 +174,7 @@ def _sorted_out(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, di
             components.setdefault(section, {})[key] = value
         elif name in SECTION_OF or name in Experiment.model_fields:
             plain[name] = value
-        elif isinstance(value, Mapping):
+        elif isinstance(value, Mapping) or any(name in components for components in ROLES.values()):
             take_component(name, value)
         else:
             raise unknown("setting", name, [*(n for n in Experiment.model_fields if n not in SECTIONS), *SECTION_OF])
@@ -221,12 +235,15 @@ def _resolved(own: Mapping[str, Mapping[str, Any]], chosen: Mapping[str, str]) -
 
 def read_settings(path: Path) -> dict[str, Any]:
     """Read a YAML settings file."""
+    what = f"settings file {str(path)!r}"
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = parse(path.read_text(encoding="utf-8"), what)
     except OSError as error:
-        raise InputError(f"settings file {str(path)!r} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"settings file {str(path)!r} is not YAML: {' '.join(str(error).split())}") from None
+        raise InputError(in_words(error)) from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{what} is not YAML but something binary: {error}") from None
+    if values is None:
+        return {}
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
         raise InputError(f"settings file {str(path)!r} must hold 'key: value' lines")
     return values

@@ -41,7 +41,7 @@ class Recipe(BaseSettings):
         component = methods.get(self.method)
         training = self.training
         resolved = component.resolve(self.settings.get("method", {}))
-        return component(resolved, training.bn_statistics, training.local_kd, training.optimizer(), training.refit)
+        return component(resolved, training.bn_statistics, training.local_kd, training.server_step(), training.refit)
 
     def answering(self) -> Answer:
         """Tell what exits answer with: what the run says, else the method."""

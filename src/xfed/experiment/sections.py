@@ -16,13 +16,21 @@ from pydantic import (
 )
 
 from xfed.components import BaseSettings
+from xfed.data.augmentation import Change
+from xfed.evaluation.metrics import require_metrics
 from xfed.kernels.choice import KernelChoice
 from xfed.protocol.algorithm import LocalDistillation, Statistics
 from xfed.protocol.client import Schedule
 from xfed.protocol.optimizer import DEFAULT_RATES, ServerOptimizer, ServerOptimizerKind
+from xfed.training.optimizers import OptimizerKind
 
 OnFailure = Literal["stop", "drop"]
-TrackerName = Literal["tensorboard", "mlflow"]
+TrackerName = Literal["tensorboard", "mlflow", "wandb"]
+
+
+def listed(value: Any) -> Any:
+    """Take text with commas for several values."""
+    return tuple(value.split(",")) if isinstance(value, str) else value
 
 
 class Training(BaseSettings):
@@ -32,10 +40,15 @@ class Training(BaseSettings):
     sample: PositiveFloat = Field(0.5, description="share of the clients that take part in a round, at most 1")
     epochs: PositiveInt = Field(5, description="local epochs per round")
     batch_size: PositiveInt = Field(64, description="samples per step")
-    lr: PositiveFloat = Field(0.1, description="learning rate of round 1")
+    optimizer: OptimizerKind = Field("sgd", description="steps of local training; with a fresh memory every time")
+    lr: PositiveFloat = Field(0.1, description="learning rate of round 1; with adam and adamw 0.001")
     lr_decay: PositiveFloat = Field(0.99, description="factor on the learning rate after every round")
-    momentum: NonNegativeFloat = Field(0.9, description="momentum of SGD; empty at every participation")
-    weight_decay: NonNegativeFloat = Field(1e-4, description="weight decay of SGD")
+    momentum: NonNegativeFloat = Field(0.9, description="momentum of SGD, β₁ of Adam; empty at every participation")
+    weight_decay: NonNegativeFloat = Field(1e-4, description="weight decay; adamw decouples it from the gradient")
+    augment: tuple[Change, ...] = Field((), description="change training images at random: one or both with a comma")
+    normalise: Literal["fixed", "channels"] = Field(
+        "fixed", description="images to −1 … 1; or each channel by its mean and std over all samples"
+    )
     bn_statistics: Statistics = Field("local", description="BatchNorm statistics stay on the client, or are averaged")
     local_kd: LocalDistillation = Field(
         "off", description="every exit also learns from the client's own last exit: divergences summed, or over m"
@@ -62,6 +75,11 @@ class Training(BaseSettings):
         None, description="with drop: fewest clients a round is complete with; default 1"
     )
 
+    @field_validator("augment", mode="before")
+    @classmethod
+    def _several(cls, value: Any) -> Any:
+        return listed(value)
+
     @field_validator("sample")
     @classmethod
     def _at_most_all(cls, share: float) -> float:
@@ -86,9 +104,10 @@ class Training(BaseSettings):
             momentum=self.momentum,
             weight_decay=self.weight_decay,
             rounds=self.rounds,
+            optimizer=self.optimizer,
         )
 
-    def optimizer(self) -> ServerOptimizer | None:
+    def server_step(self) -> ServerOptimizer | None:
         """Give the server's optimizer; nothing for plain averages."""
         if self.server_optimizer == "average":
             return None
@@ -106,6 +125,20 @@ class Evaluating(BaseSettings):
     traces: bool = Field(
         True, description="keep what every exit said of every sample, which calibration needs; off: counts alone"
     )
+    metrics: tuple[str, ...] = Field(
+        (), description="figures per client and exit beside accuracy, with commas: loss, f1, calibration_error, or own"
+    )
+
+    @field_validator("metrics", mode="before")
+    @classmethod
+    def _several(cls, value: Any) -> Any:
+        return listed(value)
+
+    @field_validator("metrics")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        require_metrics(names)
+        return names
 
 
 def _known_to_torch(device: str) -> str:
@@ -129,13 +162,13 @@ class Place(BaseSettings):
     checkpoint_every: PositiveInt = Field(1, description="save every so many rounds")
     data_dir: Path | None = Field(None, description="folder with raw data; default: XFED_DATA, then a cache")
     out: Path | None = Field(None, description="run directory; default: a new one under runs/")
-    track: tuple[TrackerName, ...] = Field((), description="show the rounds there too, one or both with a comma")
+    track: tuple[TrackerName, ...] = Field((), description="show the rounds there too, one or several with commas")
     plugin: tuple[Path, ...] = Field((), description="Python file that registers methods, data sets, models or engines")
 
     @field_validator("track", mode="before")
     @classmethod
-    def _listed(cls, value: Any) -> Any:
-        return tuple(value.split(",")) if isinstance(value, str) else value
+    def _several(cls, value: Any) -> Any:
+        return listed(value)
 
     @field_validator("plugin", mode="before")
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from xfed.components import load_plugin
+from xfed.data.augmentation import Augmentation
 from xfed.data.card import DataCard
 from xfed.data.dataset import Dataset
 from xfed.data.dealing.partition import Partition
@@ -25,6 +27,7 @@ from xfed.models.subnetwork import Level, Subnetworks
 from xfed.protocol.algorithm import Algorithm
 from xfed.protocol.client import Client, Personal, Schedule
 from xfed.protocol.message import Message
+from xfed.protocol.uploads import DivergedError
 from xfed.protocol.words import Briefing, ClientState, Evaluated, EvaluateTask, Failed, Task, Trained, TrainTask, Word
 from xfed.training.trainer import Meter, Trainer
 
@@ -41,8 +44,12 @@ def build_trainer(recipe: Recipe, card: DataCard, device: str, kernels: Kernels 
             f"data set {card.name!r} has token ids up to {(card.tokens or 1) - 1}, which model "
             f"{recipe.model!r} does not know; set {recipe.model}.vocabulary higher"
         ) from None
+    training = recipe.training
+    if training.augment and card.kind != "image":
+        raise InputError(f"augment changes images, but data set {card.name!r} is text; allowed with it: none")
     kernels.apply(network)
-    return Trainer(network, Layout.of(network), costs, torch.device(device), recipe.training.batch_size)
+    augmentation = Augmentation(training.augment) if training.augment else None
+    return Trainer(network, Layout.of(network), costs, torch.device(device), training.batch_size, augmentation)
 
 
 @dataclass(eq=False)
@@ -90,16 +97,18 @@ class Host:
         tasks = [word for word in words if isinstance(word, TrainTask | EvaluateTask)]
         try:
             return self._answer(tasks, states)
-        except InputError as error:
-            return [Failed(task.client, str(error), "input") for task in tasks]
-        except Exception:
-            return [Failed(task.client, f"failed:\n{traceback.format_exc()}") for task in tasks]
+        except (Exception, SystemExit) as error:
+            return [failure(task, error) for task in tasks]
 
     def _answer(self, tasks: Sequence[Task], states: Mapping[int, State]) -> list[Word]:
         answers: list[Word] = []
         for task in tasks:
             if isinstance(task, TrainTask):
-                trained, state = self.train(task, states.get(task.client, {}))
+                try:
+                    trained, state = self.train(task, states.get(task.client, {}))
+                except DivergedError as error:
+                    answers.append(failure(task, error))
+                    continue
                 answers.append(trained)
                 if trained.remembers:
                     answers.append(ClientState(task.client, task.round, Message(state)))
@@ -107,14 +116,22 @@ class Host:
         return answers + list(self.evaluate(evaluations, states))
 
     def train(self, task: TrainTask, state: State) -> tuple[Trained, State]:
-        """Train a client; give the result, and the state it has from now on."""
+        """Train a client; give the result, and the state it has from now on. No state is kept that is not finite."""
         client = self.client(task, state, cut=True)
         upload = self.algorithm.train(client, task.message)
         meter = client.meter
+        if meter.samples and not math.isfinite(meter.loss):
+            raise DivergedError(f"diverged: its loss is {meter.loss}")
+        for name, tensor in client.state.items():
+            if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+                raise DivergedError(f"diverged: its own {name} is not finite")
         return Trained(task.client, upload, meter.loss, meter.macs, bool(client.state)), client.state
 
-    def evaluate(self, tasks: Sequence[EvaluateTask], states: Mapping[int, State]) -> list[Evaluated]:
-        """Evaluate clients' personal models, and give no more of them than each task allows."""
+    def evaluate(self, tasks: Sequence[EvaluateTask], states: Mapping[int, State]) -> list[Evaluated | Failed]:
+        """Evaluate clients' personal models, and give no more of them than each task allows.
+
+        Answers that are not finite are no answers: a client that gives such has failed.
+        """
         personals: dict[int, Personal] = {}
         meters: dict[int, Meter] = {}
 
@@ -127,12 +144,17 @@ class Host:
             return client, personal
 
         calibration = any(task.final and task.traces for task in tasks)
-        found = evaluate(map(member, tasks), calibration)
+        metrics = tasks[0].metrics if tasks else ()
+        found = evaluate(map(member, tasks), calibration, metrics)
         return [
             self._evaluated(task, found[task.client], meters[task.client], personals.get(task.client)) for task in tasks
         ]
 
-    def _evaluated(self, task: EvaluateTask, found: Evaluation, meter: Meter, personal: Personal | None) -> Evaluated:
+    def _evaluated(
+        self, task: EvaluateTask, found: Evaluation, meter: Meter, personal: Personal | None
+    ) -> Evaluated | Failed:
+        if not found.finite:
+            return Failed(task.client, "diverged: its model's answers are not finite", "diverged")
         traces = {}
         if task.traces:
             traces["test"] = found.test.to_message()
@@ -147,6 +169,7 @@ class Host:
             traces=traces,
             own=None if personal is None else Message(self._complete(personal)),
             shared=() if personal is None else tuple(personal.shared),
+            metrics=found.metrics,
         )
 
     def _complete(self, personal: Personal) -> dict[str, Tensor]:
@@ -187,9 +210,20 @@ class Host:
             subnetworks = Subnetworks(full.network, full.layout)
             network, layout = subnetworks.carve(level)
             costs = count_costs(network.to("cpu"), self.card.example())
-            trainer = Trainer(network, layout, costs, full.device, full.batch_size)
+            trainer = Trainer(network, layout, costs, full.device, full.batch_size, full.augmentation)
             self.levels[level] = (trainer, subnetworks.initial(self.initial, level))
         return self.levels[level]
+
+
+def failure(task: Task, error: BaseException) -> Failed:
+    """Say why a task was not done, with the traceback of what nobody foresaw: it may be a plug-in's."""
+    if isinstance(error, InputError):
+        return Failed(task.client, str(error), "input")
+    if isinstance(error, DivergedError):
+        return Failed(task.client, str(error), "diverged")
+    if isinstance(error, SystemExit):
+        return Failed(task.client, f"failed: its work called sys.exit({error.code!r}), which nobody may do in a run")
+    return Failed(task.client, "failed:\n" + "".join(traceback.format_exception(error)))
 
 
 def simulated(dataset: Dataset, partition: Partition, device: str) -> Callable[[int], ClientData]:

@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from torch import Tensor
 
 from xfed.errors import ClientError, InputError
-from xfed.evaluation.summary import RoundAccuracy
 from xfed.experiment.sections import OnFailure
 from xfed.federation.plan import Plan
+from xfed.federation.watching import Watchers
 from xfed.models.layout import ModelState
 from xfed.protocol.algorithm import Algorithm
 from xfed.protocol.cohort import Cohort
 from xfed.protocol.engine import Engine
 from xfed.protocol.message import Message
 from xfed.protocol.server import Server
-from xfed.protocol.uploads import RejectedError, Uploads
+from xfed.protocol.uploads import DivergedError, RejectedError, Uploads
 from xfed.protocol.words import Evaluated, EvaluateTask, Failed, Trained, TrainTask
 from xfed.runs.checkpoint import Checkpoint
 from xfed.runs.directory import RunDirectory
 from xfed.runs.records import RoundRecord
 from xfed.runs.store import ClientStore
 from xfed_runtime.answers import Answer
-
-
-class Watcher(Protocol):
-    """Sees a run go by, for instance a progress bar."""
-
-    def round_ended(self, record: RoundRecord, accuracy: RoundAccuracy | None) -> None:
-        """Take note of a completed round."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +51,30 @@ class Federation:
     patience: Patience = Patience()
     traces: bool = True
     answers: Answer = "own"
-    watchers: Sequence[Watcher] = ()
+    metrics: tuple[str, ...] = ()
+    watchers: Watchers = field(default_factory=Watchers)
     _known: dict[int, tuple[int, Evaluated]] = field(default_factory=dict, init=False)
     """Evaluations that depend on a client's state alone, with its version."""
+    _unsaved: tuple[Checkpoint, list[RoundRecord]] | None = field(default=None, init=False)
+    """The last complete round, where no checkpoint is due yet."""
 
     def run(self) -> None:
-        """Run all rounds that are left."""
+        """Run all rounds that are left; what stops them loses no complete round."""
+        try:
+            self._run()
+        except (KeyboardInterrupt, ClientError):
+            if self._unsaved is not None:
+                self._save_late(*self._unsaved)
+            raise
+
+    def _save_late(self, checkpoint: Checkpoint, records: Sequence[RoundRecord]) -> None:
+        """Save a round for which no checkpoint was due, unless a later one was saved in the moment of the interrupt."""
+        checkpoints = self.directory.checkpoints
+        if checkpoint.round > max(checkpoints.rounds(), default=0):
+            self.directory.write_rounds(records)
+            checkpoints.write(checkpoint)
+
+    def _run(self) -> None:
         records = [record for record in self.directory.rounds() if record.round <= self.server.round]
         seen = {c for record in records for c in self.plan.cohort(record.round).clients if c not in record.failed}
         for round in range(self.server.round + 1, self.plan.rounds + 1):
@@ -88,21 +100,24 @@ class Federation:
             if self.plan.saves(round):
                 self.directory.write_rounds(records)
                 self._save()
-            for watcher in self.watchers:
-                watcher.round_ended(records[-1], accuracy)
+                self._unsaved = None
+            else:
+                self._unsaved = (self._checkpoint(), list(records))
+            self.watchers.round_ended(records[-1], accuracy)
 
     # Training
 
     def _round(self, cohort: Cohort) -> RoundRecord:
         self.states.round = self.kept.round = cohort.round
-        sent = self._downloads(cohort)
+        sent = downloads(self.algorithm, self.server, cohort)
         uploads = self.algorithm.expect(self.server, sent)
         versions = self.states.versions
         tasks = [TrainTask(c, cohort.round, sent[c], versions.get(c)) for c in cohort.clients]
         failed: list[Failed] = []
         bytes_up = macs = samples = 0
         loss = 0.0
-        for result in in_order(self.engine.train(tasks), cohort.clients):
+        answers = self.watchers.work(self.engine.train(tasks), cohort.round, "training", len(tasks))
+        for result in in_order(answers, cohort.clients):
             taken = self._take(uploads, result)
             if isinstance(taken, Failed):
                 failed.append(self._bear(taken, cohort.round))
@@ -131,28 +146,17 @@ class Federation:
             loss=loss / samples,
         )
 
-    def _downloads(self, cohort: Cohort) -> dict[int, Message]:
-        """Put together what participants receive: their model, cut to what each carries, and what goes with it."""
-        models = self.algorithm.model_for(self.server, cohort.clients, "training")
-        besides = self.algorithm.besides(self.server, cohort)
-        downloads = {}
-        for client in cohort.clients:
-            message = models[client]
-            level = self.algorithm.level(client, self.server.population, self.server.layout.exits)
-            if level is not None:
-                message = Message(self.server.subnetworks.cut(dict(message.tensors), level), message.values)
-            downloads[client] = message.having(round=cohort.round).with_message(besides.get(client, Message()))
-        return downloads
-
     @staticmethod
     def _take(uploads: Uploads, result: Trained | Failed) -> Trained | Failed:
         """Add an upload, unless there is none or it cannot be taken."""
         if isinstance(result, Failed):
             return result
+        if result.macs and not math.isfinite(result.loss):
+            return Failed(result.client, f"diverged: its loss is {result.loss}", "diverged")
         try:
             uploads.add(result.client, result.upload)
         except RejectedError as error:
-            return Failed(result.client, str(error), "rejected")
+            return Failed(result.client, str(error), "diverged" if isinstance(error, DivergedError) else "rejected")
         return result
 
     def _bear(self, failure: Failed, round: int) -> Failed:
@@ -160,7 +164,7 @@ class Federation:
         if failure.failure == "input":
             raise InputError(failure.reason)
         if self.patience.on_failure == "stop":
-            raise ClientError(f"client {failure.client} in round {round} {failure.reason}")
+            raise ClientError(f"client {failure.client} in round {round} {failure.reason}", failure.failure)
         return failure
 
     def _require_enough(self, cohort: Cohort, failed: Sequence[Failed]) -> None:
@@ -169,7 +173,8 @@ class Federation:
             first = failed[0]
             raise ClientError(
                 f"round {cohort.round} has answers of {replies} of {len(cohort.clients)} clients, and min_replies is "
-                f"{self.patience.min_replies}; the first to fail: client {first.client} {first.reason}"
+                f"{self.patience.min_replies}; the first to fail: client {first.client} {first.reason}",
+                first.failure,
             )
 
     # Evaluation
@@ -194,7 +199,8 @@ class Federation:
 
         found: dict[int, Evaluated] = {}
         failed: list[Failed] = []
-        for result in self.engine.evaluate(groups()):
+        clients = sum(client not in current for client in self.plan.evaluated)
+        for result in self.watchers.work(self.engine.evaluate(groups()), round, "evaluation", clients):
             if isinstance(result, Failed):
                 failed.append(self._bear(result, round))
             else:
@@ -211,7 +217,8 @@ class Federation:
 
     def _evaluation(self, client: int, round: int, message: Message, final: bool) -> EvaluateTask:
         version = self.states.versions.get(client)
-        return EvaluateTask(client, round, message, version, final=final, traces=self.traces, model=final)
+        traces, metrics = self.traces, self.metrics
+        return EvaluateTask(client, round, message, version, final, traces, model=final, metrics=metrics)
 
     def _write_model(self, sent: Message, result: Evaluated) -> None:
         """Write a final model: what it shares with others is what was sent."""
@@ -222,15 +229,34 @@ class Federation:
 
     # Checkpoints
 
-    def _save(self) -> None:
-        checkpoints = self.directory.checkpoints
+    def _checkpoint(self) -> Checkpoint:
+        """Copy what makes the last complete round: the next one changes tensors in place."""
         model = self.server.model
         tensors = {"model.parameters": model.parameters, "model.statistics": model.statistics}
         tensors |= {f"method.{name}": tensor for name, tensor in self.server.tensors.items()}
-        checkpoints.write(Checkpoint(self.server.round, tensors, self.states.versions, self.kept.versions))
+        copies = {name: tensor.clone() for name, tensor in tensors.items()}
+        return Checkpoint(self.server.round, copies, dict(self.states.versions), dict(self.kept.versions))
+
+    def _save(self) -> None:
+        checkpoints = self.directory.checkpoints
+        checkpoints.write(self._checkpoint())
         rounds = checkpoints.rounds()
         self.states.collect(rounds)
         self.kept.collect(rounds)
+
+
+def downloads(algorithm: Algorithm, server: Server, cohort: Cohort) -> dict[int, Message]:
+    """Put together what participants receive: their model, cut to what each carries, and what goes with it."""
+    models = algorithm.model_for(server, cohort.clients, "training")
+    besides = algorithm.besides(server, cohort)
+    messages = {}
+    for client in cohort.clients:
+        message = models[client]
+        level = algorithm.level(client, server.population, server.layout.exits)
+        if level is not None:
+            message = Message(server.subnetworks.cut(dict(message.tensors), level), message.values)
+        messages[client] = message.having(round=cohort.round).with_message(besides.get(client, Message()))
+    return messages
 
 
 R = TypeVar("R", Trained | Failed, Evaluated | Failed)

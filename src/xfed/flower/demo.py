@@ -45,8 +45,7 @@ class Demo:
         if self.keys is not None:
             make_keys(self.keys, [LOOPBACK, "localhost"], names)
         settings = {"clients": self.clients, "federation.min-nodes": self.clients, **self.settings}
-        authority = None if self.keys is None else self.keys / "ca.crt"
-        write_project(self.app, self.out, settings, f"{LOOPBACK}:{self.port}", authority)
+        write_project(self.app, self.out, settings, f"{LOOPBACK}:{self.port}", self.keys)
         for number in range(self.clients):
             data = {"dataset": "digits", "clients": self.clients, **self.data}
             write_node(self.node(number), data=data, client=number)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
 from xfed.components import BaseSettings, validate
@@ -45,6 +44,7 @@ from xfed.protocol.words import (
 from xfed.running import partition_of
 from xfed.runs.store import ClientStore
 from xfed.threads import single_thread
+from xfed.yaml_text import parse
 
 KEPT_VERSIONS = 3
 """Versions of the personal state that stay: the server may come back to one of its last two checkpoints."""
@@ -100,10 +100,10 @@ class Node:
         """Read a node's settings."""
         path = folder / "node.yaml"
         try:
-            values = yaml.safe_load(path.read_text(encoding="utf-8"))
+            values = parse(path.read_text(encoding="utf-8"), f"node file {str(path)!r}")
         except OSError as error:
             raise InputError(f"node file {str(path)!r} cannot be read: {error.strerror}") from None
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
             raise InputError(f"node file {str(path)!r} is not YAML: {' '.join(str(error).split())}") from None
         if not isinstance(values, Mapping):
             raise InputError(f"node file {str(path)!r} must hold 'key: value' lines")
@@ -157,8 +157,7 @@ class Node:
         path = self.home(federation) / "name"
         if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with whole(path) as temporary:
-                temporary.touch(mode=0o600)
+            with whole(path, private=True) as temporary:
                 temporary.write_text(secrets.token_hex(16), encoding="utf-8")
         return path.read_text(encoding="utf-8")
 

@@ -18,6 +18,7 @@ from xfed.errors import InputError
 from xfed.experiment import Experiment
 from xfed.flower.node import Node, final_task
 from xfed.kernels.choice import STANDARD
+from xfed.protocol.words import Failed
 from xfed.runs.directory import RunDirectory
 from xfed.runs.reader import Run
 from xfed.threads import single_thread
@@ -35,6 +36,8 @@ def own_run(node: Node, federation: str | None = None) -> tuple[Run, int]:
         host = node.host(federation)
         state = node.states(federation).read(task.client, task.state)
         [found] = host.evaluate([task], {task.client: state})
+    if isinstance(found, Failed):
+        raise InputError(f"{str(node.folder)!r} has no model to use: it {found.reason}")
     assert found.own is not None, "the model was asked for"
     settings = {"dataset": "federation", "partition_by": "natural", "engine": "serial"}
     experiment = Experiment.from_mapping({**briefing.recipe, **settings, "clients": briefing.population})

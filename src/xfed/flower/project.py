@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -58,17 +59,33 @@ README = """\
 Install `xfed[flower]` on the server and on every node. In this folder:
 
     export FLWR_HOME=$PWD/flower FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
-    flower-superlink --insecure --disable-runtime-dependency-installation --database superlink.db
-    flower-supernode --insecure --superlink 127.0.0.1:8000 --port 9094 --node-config 'folder="nodes/0"'
-    flower-supernode --insecure --superlink 127.0.0.1:8000 --port 9095 --node-config 'folder="nodes/1"'
+{commands}
     flwr run . federation --stream
 
 The result is the run directory that `federation.out` in `pyproject.toml` names; `xfed show` reads it. If anything
 stops, the same `flwr run` continues from the last round.
 
-A node's owner writes `node.yaml`: which data it has, and what may leave it. `--insecure` is for one machine only:
-across machines, make keys with `xfed flower keys` and use TLS and node authentication.
+A node's owner writes `node.yaml`: which data it has, and what may leave it. {advice}
 """
+
+INSECURE = """\
+    flower-superlink --insecure --disable-runtime-dependency-installation --database superlink.db --port {port}{host}
+    flower-supernode --insecure --superlink {address} --port 9094 --node-config 'folder="nodes/0"'
+    flower-supernode --insecure --superlink {address} --port 9095 --node-config 'folder="nodes/1"'"""
+INSECURE_ADVICE = """`--insecure` is for one machine only:
+across machines, make keys with `xfed flower keys` and use TLS and node authentication."""
+
+SECURE = """\
+    flower-superlink --ssl-ca-certfile {keys}/ca.crt --ssl-certfile {keys}/server.crt --ssl-keyfile {keys}/server.key \\
+      --enable-supernode-auth --disable-runtime-dependency-installation --database superlink.db --port {port}{host}
+    flwr supernode register {keys}/node-0.pub federation
+    flwr supernode register {keys}/node-1.pub federation
+    flower-supernode --root-certificates {keys}/ca.crt --auth-supernode-private-key {keys}/node-0 \\
+      --superlink {address} --port 9094 --node-config 'folder="nodes/0"'
+    flower-supernode --root-certificates {keys}/ca.crt --auth-supernode-private-key {keys}/node-1 \\
+      --superlink {address} --port 9095 --node-config 'folder="nodes/1"'"""
+SECURE_ADVICE = """The keys are those of
+`xfed flower keys`: `ca.crt` and its own `node-N` go to each node, the server's stay on the server, `ca.key` offline."""
 
 CONNECTION = """\
 [superlink]
@@ -100,7 +117,7 @@ def write_project(
     out: Path,
     settings: Mapping[str, Any] | None = None,
     address: str = "127.0.0.1:8000",
-    root_certificate: Path | None = None,
+    keys: Path | None = None,
 ) -> None:
     """Write the app, its configuration and the connection to its SuperLink."""
     if folder.exists() and any(folder.iterdir()):
@@ -111,9 +128,25 @@ def write_project(
     write_text(folder / "federation" / "__init__.py", '"""A federation with xfed."""\n')
     write_text(folder / "federation" / "server.py", SERVER)
     write_text(folder / "federation" / "client.py", CLIENT)
-    write_text(folder / "README.md", README)
-    security = "insecure = true" if root_certificate is None else f"root-certificates = {_toml(str(root_certificate))}"
+    write_text(folder / "README.md", _readme(address, keys))
+    security = "insecure = true" if keys is None else f"root-certificates = {_toml(str(keys / 'ca.crt'))}"
     write_text(folder / "flower" / "config.toml", CONNECTION.format(address=address, security=security))
+
+
+def _readme(address: str, keys: Path | None) -> str:
+    port = address.rpartition(":")[2]
+    host = "" if is_loopback(address) else " --host 0.0.0.0"
+    commands = (INSECURE if keys is None else SECURE).format(address=address, port=port, host=host, keys=keys)
+    return README.format(commands=commands, advice=INSECURE_ADVICE if keys is None else SECURE_ADVICE)
+
+
+def is_loopback(address: str) -> bool:
+    """Tell whether host:port is on this machine alone."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def write_node(folder: Path, **settings: Any) -> None:

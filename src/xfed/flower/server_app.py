@@ -6,11 +6,9 @@ directory that is there already is continued from its last checkpoint: that is h
 
 from __future__ import annotations
 
-import fcntl
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +27,7 @@ from xfed.experiment import Experiment
 from xfed.experiment.code import code_digest
 from xfed.federation.host import build_trainer
 from xfed.federation.loop import Federation, Patience, restore
+from xfed.federation.watching import Watcher, Watchers
 from xfed.files import write_json
 from xfed.flower.engine import FlowerEngine, reply_limit
 from xfed.flower.node import Introduction
@@ -36,12 +35,14 @@ from xfed.flower.plan import LivePlan
 from xfed.flower.roster import Roster, common_card
 from xfed.kernels.choice import STANDARD
 from xfed.models.subnetwork import Subnetworks
+from xfed.progress import LogFile, last_line, round_line
 from xfed.protocol.server import Server
 from xfed.protocol.words import Briefing
 from xfed.running import brief
 from xfed.runs.directory import RunDirectory
 from xfed.runs.reader import Run, open_run
 from xfed.runs.records import RoundRecord
+from xfed.runs.rewinding import rewind
 from xfed.runs.store import ClientStore
 from xfed.threads import single_thread
 
@@ -76,31 +77,22 @@ def settings_from(config: Mapping[str, Any]) -> tuple[Experiment, FederationSett
         raise InputError("federation.out is missing; allowed: the run directory on the server")
     values = {"on_failure": "drop", "dataset": "federation", "partition_by": "natural", "engine": "serial"}
     given = {name.replace("-", "_"): value for name, value in config.items() if not name.startswith(PREFIX)}
-    return Experiment.from_mapping(values | given), validate(FederationSettings, own, prefix=PREFIX)
+    experiment = Experiment.from_mapping(values | given)
+    if experiment.training.normalise != "fixed":
+        raise InputError("normalise is 'channels', which needs all samples in one place; allowed with nodes: fixed")
+    return experiment, validate(FederationSettings, own, prefix=PREFIX)
 
 
 def conduct(grid: Grid, config: Mapping[str, Any]) -> Run:
     """Found a federation, or continue one, and run all rounds that are left."""
     experiment, settings = settings_from(config)
     directory = RunDirectory(settings.out)
-    with _alone(directory), single_thread():
+    with directory.alone(), single_thread():
         server = _Conductor(grid, settings, directory)
         run, briefing = server.resume() if directory.settings_file.is_file() else server.found(experiment)
         if not run.finished:
             server.carry_out(run, briefing)
     return run
-
-
-@contextmanager
-def _alone(directory: RunDirectory) -> Iterator[None]:
-    """Make sure that one process at a time writes a run."""
-    directory.root.mkdir(parents=True, exist_ok=True)
-    with (directory.root / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(f"run directory {str(directory.root)!r} is in use by another server") from None
-        yield
 
 
 @dataclass
@@ -162,6 +154,7 @@ class _Conductor:
         server = Server(subnetworks, initial, initial.clone(), {}, kept, experiment.seed, experiment.dealing.clients)
         if checkpoint:
             restore(server, checkpoint)
+        rewind(directory, server.round)
         self.engine.limit = reply_limit(trainer.layout.size * 4)
         algorithm = experiment.algorithm()
         plan = LivePlan(
@@ -188,7 +181,8 @@ class _Conductor:
             Patience(training.on_failure, training.min_replies or 1),
             experiment.evaluation.traces,
             experiment.answering(),
-            [_Lines(plan.rounds)],
+            experiment.evaluation.metrics,
+            Watchers([_Lines(plan.rounds), LogFile(directory.log_file, f"{experiment.method} on nodes", plan.rounds)]),
         ).run()
         write_json(directory.root / "traffic.json", vars(self.engine.traffic))
         directory.finish({"finished": datetime.now(UTC).isoformat(timespec="seconds")})
@@ -212,6 +206,7 @@ class _Conductor:
             if new:
                 self._welcome(self.engine.introductions(sorted(new)), card, briefing)
                 self.roster.write()
+                self.directory.index.forget(self.directory.partition)
                 self.roster.partition().save(self.directory.partition)
             if len(self.roster.connected()) >= self.settings.min_nodes:
                 return
@@ -237,23 +232,14 @@ class _Conductor:
         self.engine.introductions(placed, briefing)
 
 
-@dataclass
-class _Lines:
+class _Lines(Watcher):
     """Shows progress as lines, which `flwr run --stream` passes on."""
 
-    rounds: int
+    def __init__(self, rounds: int) -> None:
+        self._rounds = rounds
 
     def round_ended(self, record: RoundRecord, accuracy: RoundAccuracy | None) -> None:
         """Tell how a round went."""
-        shown = "" if accuracy is None else f", accuracy {100 * accuracy.mean:.2f} ± {100 * accuracy.std:.2f}"
-        print(
-            f"round {record.round} of {self.rounds}: {record.replies} of {record.clients} clients, "
-            f"loss {record.loss:.4f}{shown}",
-            flush=True,
-        )
-        for client, reason in _failures(record):
-            print(f"  client {client} {reason.strip().splitlines()[-1]}", flush=True)
-
-
-def _failures(record: RoundRecord) -> Sequence[tuple[int, str]]:
-    return list(zip(record.failed, record.reasons, strict=True))
+        print(round_line(record, accuracy, self._rounds), flush=True)
+        for client, reason in zip(record.failed, record.reasons, strict=True):
+            print(f"  client {client} {last_line(reason)}", flush=True)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from xfed.components import Component, Registry
 from xfed.errors import InputError
+from xfed.memory import refuse_too_large
 
 ExitPlacement = Literal["all", "last"]
 
@@ -118,12 +119,26 @@ model = models.register
 def seeded(
     source: ModelSource, input_shape: tuple[int, ...], classes: int, exits: ExitPlacement, seed: int
 ) -> EarlyExitNetwork:
-    """Build the network that everyone starts from: its weights depend on the seed alone."""
+    """Build the network that everyone starts from: its weights depend on the seed alone.
+
+    Training needs it four times: its numbers, where they started from, their gradients and velocities.
+    """
+    refuse_too_large(f"model {source.name!r}", 4 * _bytes(source, input_shape, classes, exits), "make it smaller")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = source.build(input_shape, classes, exits)
     _check(source.name, network)
     return network
+
+
+def _bytes(source: ModelSource, input_shape: tuple[int, ...], classes: int, exits: ExitPlacement) -> int:
+    """Count a network's bytes without having it; 0 where it cannot be built without numbers, or not at all."""
+    try:
+        with torch.device("meta"):
+            network = source.build(input_shape, classes, exits)
+        return sum(tensor.nbytes for tensor in network.state_dict().values())
+    except Exception:  # building it in earnest tells what is wrong, if anything is
+        return 0
 
 
 def _check(name: str, network: EarlyExitNetwork) -> None:

@@ -52,6 +52,7 @@ class KeptRun:
             "bytes_up": float(np.mean([each.bytes_up / each.replies for each in records])),
             "macs": float(np.mean([each.macs / each.replies for each in records])),
             "tuning_macs": records[-1].tuning_macs,
+            "held_out": run.held_out(),
             "seconds": sum(each.train_seconds + each.evaluation_seconds for each in records),
         }
         e = run.experiment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,10 +53,12 @@ def write_page(folder: Path) -> list[Path]:
     for sheet, name in ((table, "table.csv"), (against, "differences.csv")):
         write_text(folder / name, sheet.comma_separated())
     figures = drawing.save(folder / "figure")
-    first = runs[0]
+    first = _typical(runs)
     text = "\n".join(
         [
-            f"# {_setting(first)}",
+            f"# {_data(first)}",
+            "",
+            f"{_setting(first)}.",
             "",
             "![averaged accuracy](figure.svg)",
             "",
@@ -77,15 +80,22 @@ def write_page(folder: Path) -> list[Path]:
 
 def _rows(runs: Sequence[KeptRun]) -> list[Row]:
     groups: dict[str, list[KeptRun]] = {}
+    usual = _usual_rate(runs)
     for run in runs:
-        groups.setdefault(_label(run), []).append(run)
+        groups.setdefault(_label(run, usual), []).append(run)
     return [Row(label, group) for label, group in groups.items()]
 
 
-def _label(run: KeptRun) -> str:
-    """Name a run by its method, and by what it sets otherwise than the method's defaults."""
+def _usual_rate(runs: Sequence[KeptRun]) -> float | None:
+    """Give the learning rate that more runs have than any other: others say theirs. Where there is none, all do."""
+    first, *others = Counter(run.experiment.training.lr for run in runs).most_common(2)
+    return None if others and others[0][1] == first[1] else first[0]
+
+
+def _label(run: KeptRun, usual: float | None) -> str:
+    """Name a run by its method, and by what it sets otherwise than the method's defaults and the usual rate."""
     e = run.experiment
-    said = []
+    said = [] if e.training.lr == usual else [f"rate {e.training.lr:g}"]
     if e.training.refit is not None:
         said.append(f"refit {e.training.refit:g}" if e.training.refit else "no refit")
     if e.answers is not None:
@@ -98,26 +108,40 @@ def _label(run: KeptRun) -> str:
     return f"{e.method} ({', '.join(said)})" if said else e.method
 
 
+def _typical(runs: Sequence[KeptRun]) -> KeptRun:
+    usual = _usual_rate(runs)
+    return next((run for run in runs if run.experiment.training.lr == usual), runs[0])
+
+
+def _data(run: KeptRun) -> str:
+    e = run.experiment
+    return f"{e.dataset}, {e.dealing.in_words()}, {e.model}"
+
+
 def _setting(run: KeptRun) -> str:
     e = run.experiment
     width = e.settings.get("model", {}).get("width")
     network = f"{e.model}{'' if width is None else f' of width {width}'}"
     t = e.training
     return (
-        f"{e.dataset}, {e.dealing.in_words()}, {network}: {e.dealing.clients} clients, {e.cohort_size} a round, "
-        f"{t.rounds} rounds of {t.epochs} epochs, rate {t.lr:g} × {t.lr_decay:g} per round"
+        f"{network}, {e.dealing.clients} clients, {e.cohort_size} a round, {t.rounds} rounds of {t.epochs} epochs, "
+        f"rate {t.lr:g} × {t.lr_decay:g} per round"
     )
 
 
 def _table(rows: Sequence[Row]) -> Sheet:
     exits = rows[0].runs[0].clients["own"].shape[1]
     header = ["method", "averaged", "own answers", "running answers", *(f"exit {j + 1}" for j in range(exits))]
-    header += ["published", "seeds", "up (kB)", "GMAC"]
+    held_out = any(run.facts.get("held_out") is not None for row in rows for run in row.runs)
+    header += [*["held out"] * held_out, "published", "seeds", "up (kB)", "GMAC"]
     body: list[list[Cell]] = []
     for row in rows:
         first = row.runs[0]
         line: list[Cell] = [row.label, row.accuracy(), *(row.accuracy(kind) for kind in ANSWERS)]
         line += [row.accuracy(exit=j) for j in range(exits)]
+        if held_out:
+            values = [value for run in row.runs if (value := run.facts.get("held_out")) is not None]
+            line.append(over_seeds([100 * value for value in values]) if values else None)
         plain = row.label == row.method
         alpha = first.experiment.dealing.alpha
         line.append(published.accuracy("Table 1", first.experiment.dataset, row.method, alpha) if plain else None)
@@ -129,9 +153,10 @@ def _table(rows: Sequence[Row]) -> Sheet:
     body.append(trivial + [None] * (len(header) - 2))
     notes = (
         "Accuracy in %, last evaluation, on each client's own test samples: mean ± std over clients (seeds: std over "
-        "seeds). Averaged, exits: with the answers that count in the run, running ones for xfed-plus, own ones for all "
-        "others; both kinds stand beside it. Published: Table 1 of the paper, its own networks and rounds. up, GMAC: "
-        "of one client in one round."
+        "seeds); a seed is also a partition, so rows of different seeds compare by the second table alone. Averaged, "
+        "exits: with the answers that count in the run, running ones for xfed-plus, own ones for all others; both "
+        "kinds stand beside it. Held out: on calibration samples, by which settings may be "
+        "chosen. Published: Table 1 of the paper, its own networks and rounds. up, GMAC: of one client in one round."
     )
     return Sheet("Averaged accuracy", header, body, notes)
 
@@ -164,7 +189,8 @@ def _of_seed(row: Row, seed: int) -> KeptRun:
 
 
 def _drawing(rows: Sequence[Row]) -> Drawing:
-    drawing = Drawing.of(2, "Averaged accuracy", _setting(rows[0].runs[0]), width=6.0)
+    typical = _typical([run for row in rows for run in row.runs])
+    drawing = Drawing.of(2, f"Averaged accuracy, {_data(typical)}", _setting(typical), width=6.0)
     left, right = drawing.panels
     places = np.arange(len(rows))[::-1]
     numbers = [row.accuracy() for row in rows]

@@ -70,6 +70,11 @@ class Algorithm(Component):
         return False
 
     @property
+    def plans_by_total(self) -> bool:
+        """Tell whether a round depends on how many there are in all, so that a run extended is not a longer run."""
+        return False
+
+    @property
     def everyone(self) -> bool:
         """Tell whether all clients take part in every round, whatever share of them is sampled."""
         return False

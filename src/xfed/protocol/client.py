@@ -16,6 +16,7 @@ from xfed.models.parts import Parts
 from xfed.protocol.message import Message
 from xfed.randomness import Purpose
 from xfed.training.objectives import Objective
+from xfed.training.optimizers import OptimizerKind
 from xfed.training.refit import LinearExit, refit
 from xfed.training.trainer import Meter, Phase, Stream, Trainer
 
@@ -31,6 +32,7 @@ class Schedule(BaseSettings):
     momentum: float
     weight_decay: float
     rounds: int
+    optimizer: OptimizerKind = "sgd"
 
     def rate_in(self, round: int) -> float:
         """Give the learning rate of a round."""
@@ -99,6 +101,7 @@ class Client:
             exits=exits,
             momentum=common.momentum,
             weight_decay=common.weight_decay,
+            optimizer=common.optimizer,
         )
 
     def train(self, model: ModelState, phases: Sequence[Phase]) -> ModelState:

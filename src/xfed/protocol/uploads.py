@@ -20,6 +20,10 @@ class RejectedError(ClientError):
     """An upload that cannot be taken; says why, going on where the client's name stops."""
 
 
+class DivergedError(RejectedError):
+    """Numbers of a client that are no longer finite; says which, going on where the client's name stops."""
+
+
 @dataclass(frozen=True)
 class Holders:
     """Who holds which entries of the full model, where clients carry only part of it."""
@@ -104,7 +108,7 @@ class Uploads:
             if tensor.dtype != torch.float32:
                 raise RejectedError(f"was rejected: its {name} is of {tensor.dtype}; allowed: torch.float32")
             if not torch.isfinite(tensor).all():
-                raise RejectedError(f"diverged: its {name} is not finite; try a smaller lr")
+                raise DivergedError(f"diverged: its {name} is not finite")
         return samples
 
     def _sum(self, client: int, name: str, tensor: Tensor, weight: int) -> None:

@@ -19,7 +19,7 @@ from xfed_runtime.answers import Answer
 VERSION = 1
 """Of the words and their encoding; another version is refused by name."""
 
-FailureKind = Literal["error", "input", "lost", "timeout", "rejected"]
+FailureKind = Literal["error", "input", "lost", "timeout", "rejected", "diverged"]
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,9 @@ class TrainTask(Word):
 class EvaluateTask(Word):
     """Evaluate the model that a message and the client's own state make.
 
-    What may come back is declared: counts per exit always; per-sample traces, and the model itself, only where the
-    run may have them. In the `final` evaluation a method may tune, and calibration samples are evaluated too.
+    What may come back is declared: counts per exit always; metrics per exit by their names; per-sample traces, and the
+    model itself, only where the run may have them. In the `final` evaluation a method may tune, and calibration samples
+    are evaluated too.
     """
 
     kind: ClassVar[str] = "evaluate"
@@ -74,6 +75,7 @@ class EvaluateTask(Word):
     final: bool
     traces: bool
     model: bool
+    metrics: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,7 @@ class Evaluated(Word):
     traces: Mapping[str, Message] = field(default_factory=dict)
     own: Message | None = None
     shared: tuple[str, ...] = ()
+    metrics: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -170,8 +173,8 @@ def unframe(plain: Any, tensors: Sequence[Tensor]) -> list[Word]:
     try:
         if plain["xfed"] != VERSION:
             raise WireError(f"words of version {plain['xfed']!r}; this side speaks version {VERSION}")
-        return [_word(dict(said), tensors) for said in plain["words"]]
-    except (KeyError, TypeError, IndexError) as error:
+        return [_word(said, tensors) for said in plain["words"]]
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise WireError(f"words that cannot be understood ({type(error).__name__}: {error})") from None
     except ValidationError as error:
         first = error.errors()[0]
@@ -179,7 +182,8 @@ def unframe(plain: Any, tensors: Sequence[Tensor]) -> list[Word]:
         raise WireError(f"words that cannot be understood ({where}: {first['msg']})") from None
 
 
-def _word(said: dict[str, Any], tensors: Sequence[Tensor]) -> Word:
+def _word(plain: Any, tensors: Sequence[Tensor]) -> Word:
+    said = {str(name): value for name, value in plain.items()}
     kind = said.pop("word")
     if kind not in KINDS:
         raise WireError(f"the word {kind!r}, which is not known")

@@ -7,33 +7,32 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from xfed.calibration.outcomes import Outcome
 from xfed.calibration.policies import Calibration, ClientPolicy
 from xfed.calibration.risk import RiskLimit
-from xfed.report.tables import print_whole
+from xfed.report.terminal import show_table
 
-KINDS = (("expected", "expected, calibration samples"), ("reported", "reported, test samples"))
+KINDS = (("expected", "calibration: expected"), ("reported", "test: reported"))
 
 
-def show(calibration: Calibration, folder: Path) -> None:
+def show(calibration: Calibration, folder: Path, wide: bool = False) -> None:
     """Print the mean over clients of what was expected and of what the test samples say."""
     console = Console()
     full = calibration.costs[-1]
-    table = Table(title=f"{calibration.wish}; mean ± std over clients", title_justify="left")
     exits = [f"exit {j + 1}" for j in range(len(calibration.costs))]
-    for name in ("", "clients", "accuracy", "full model", "differs", calibration.unit, "of full", *exits):
-        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    header = ["samples", "clients", "accuracy", "full model", "differs", calibration.unit, "of full", *exits]
+    body = []
     for kind, name in KINDS:
         known = [found for found in (getattr(each, kind) for each in calibration.clients) if found is not None]
         if known:
-            table.add_row(name, str(len(known)), *_cells(known, full))
-    print_whole(table)
+            body.append([name, str(len(known)), *_cells(known, full)])
+    ranks = [0, 8, 1, 2, 6, 7, 3, *[4] * len(exits)]
+    show_table(header, body, title=f"{calibration.wish}; mean ± std over clients", ranks=ranks, wide=wide)
     if not any(each.reported for each in calibration.clients):
         console.print("the run has no test trace: expected figures only", highlight=False)
     if isinstance(calibration.wish, RiskLimit):
-        print_whole(guarantees(calibration.clients, calibration.wish))
+        show_guarantees(calibration.clients, calibration.wish, wide)
     chosen = [
         np.atleast_1d(each.policy.threshold).mean() for each in calibration.clients if each.policy.threshold is not None
     ]
@@ -45,29 +44,28 @@ def show(calibration: Calibration, folder: Path) -> None:
     console.print(f"policies: {folder}", highlight=False, soft_wrap=True)
 
 
-def guarantees(clients: Sequence[ClientPolicy], limit: RiskLimit) -> Table:
+def show_guarantees(clients: Sequence[ClientPolicy], limit: RiskLimit, wide: bool = False) -> None:
     """Tell who is guaranteed what, and what came of it, weighted as it is guaranteed."""
     groups = {basis: [each for each in clients if each.basis == basis] for basis in ("per client", "pooled", "none")}
     title = (
         f"Guaranteed: {limit}, for each of {len(groups['per client'])} clients; for {len(groups['pooled'])} clients "
         f"together; nothing for {len(groups['none'])}"
     )
-    table = Table(title=title, title_justify="left")
     what = "wrong" if limit.loss == "error" else "differs"
-    for name in ("", "clients", f"{what}, calibration", f"{what}, test", f"above {limit.risk:.2%} in test"):
-        table.add_column(name, justify="right" if name else "left")
+    header = ["whose mean", "clients", f"{what}, calibration", "test", f"test > {limit.risk:.2%}"]
+    body = []
     for basis, label in (
-        ("per client", "each client for itself: mean over clients"),
-        ("pooled", "clients together: mean weighted by calibration samples"),
-        ("none", "no guarantee, full model: mean over clients"),
+        ("per client", "each client for itself"),
+        ("pooled", "together, by samples"),
+        ("none", "no guarantee: full model"),
     ):
         group = groups[basis]
         if group:
             rates = [weighted_loss(group, kind, limit, by_samples=basis == "pooled") for kind, _ in KINDS]
             above = sum(_loss(each.reported, limit) > limit.risk for each in group if each.reported is not None)
             cells = ["–" if rate is None else f"{rate:.2%}" for rate in rates]
-            table.add_row(label, str(len(group)), *cells, str(above) if basis == "per client" else "–")
-    return table
+            body.append([label, str(len(group)), *cells, str(above) if basis == "per client" else "–"])
+    show_table(header, body, title=title, wide=wide)
 
 
 def weighted_loss(group: Sequence[ClientPolicy], kind: str, limit: RiskLimit, by_samples: bool) -> float | None:

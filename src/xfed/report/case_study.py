@@ -11,11 +11,10 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
-from rich.table import Table
 
 from xfed.files import whole
 from xfed.inference.case_study import Condition, Measured, Setup
-from xfed.report.tables import print_whole
+from xfed.report.terminal import show_caption, show_table
 
 HEADER = ["condition", "method", "accuracy", "latency, ms", "static / early", "leaving at exits"]
 
@@ -82,14 +81,12 @@ def notes(setup: Setup) -> str:
     )
 
 
-def show(measured: Sequence[Measured]) -> None:
+def show(measured: Sequence[Measured], setup: Setup, wide: bool = False) -> None:
     """Print the table to the terminal."""
-    table = Table()
-    for index, name in enumerate(HEADER):
-        table.add_column(name, justify="left" if index < 2 else "right", no_wrap=True)
-    for line in lines(measured):
-        table.add_row(*_cells(line), style="bold" if line.early else None)
-    print_whole(table)
+    found = lines(measured)
+    styles = ["bold" if line.early else "" for line in found]
+    show_table(HEADER, [_cells(line) for line in found], texts=2, styles=styles, wide=wide)
+    show_caption(notes(setup), wide)
 
 
 def markdown(measured: Sequence[Measured], setup: Setup) -> str:
@@ -102,7 +99,7 @@ def markdown(measured: Sequence[Measured], setup: Setup) -> str:
 def comma_separated(measured: Sequence[Measured]) -> str:
     """Write one row per client, condition and method as CSV."""
     text = io.StringIO()
-    writer = csv.writer(text)
+    writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["condition", "client", "method", "early", "accuracy", "latency_ms", "exit_shares"])
     for each in measured:
         shares = " ".join(f"{share:.4f}" for share in each.shares)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from xfed.runs.reader import Run
+from xfed.runs.settings import flat
 
 
 @dataclass(frozen=True)
@@ -37,28 +38,21 @@ def _unlike(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Differe
 def _settings(run: Run) -> dict[str, Any]:
     """Give all settings by dotted name, but for where the run is."""
     plain = run.experiment.model_dump(mode="json", exclude={"place": {"out", "data_dir", "plugin"}})
-    return dict(_flat(plain))
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
+    return dict(flat(plain))
 
 
 def _surroundings(run: Run) -> dict[str, Any]:
     noted = run.environment()
     kept = {name: noted[name] for name in ("code", "commit", "versions", "machine")}
     plugins = [path.name for path in run.directory.plugin_files()]
-    return dict(_flat({**kept, "data": run.card.sha256, "plugins": plugins}))
+    return dict(flat({**kept, "data": run.card.sha256, "plugins": plugins}))
 
 
 def _results(run: Run) -> dict[str, Any]:
     """Give the figures of the table, as people read them: two digits, so equal ones are equal."""
     records, evaluations = run.records(), run.evaluations()
     found: dict[str, Any] = {"rounds done": len(records), "finished": run.finished}
+    found["continued with"] = ", ".join(map(str, run.changes())) or None
     if not (records and evaluations):
         return found
     summary = run.summary()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,10 +51,21 @@ class Drawing:
         """Write `stem`.svg and .png."""
         paths = [stem.with_suffix(ending) for ending in (".svg", ".png")]
         for path in paths:
-            with whole(path) as temporary, matplotlib.rc_context({"svg.hashsalt": "xfed", "svg.fonttype": "none"}):
-                metadata: Any = {"Date": None} if path.suffix == ".svg" else None
-                self.figure.savefig(temporary, dpi=150, format=path.suffix.removeprefix("."), metadata=metadata)
+            self.write(path)
         return paths
+
+    def _repr_png_(self) -> bytes:
+        """Show the figure in a notebook."""
+        buffer = io.BytesIO()
+        self.figure.savefig(buffer, dpi=100, format="png")
+        return buffer.getvalue()
+
+    def write(self, path: Path) -> None:
+        """Write one file, of the kind that its suffix names; the same figure gives the same bytes."""
+        kind = path.suffix.removeprefix(".").lower()
+        metadata: Any = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+        with whole(path) as temporary, matplotlib.rc_context({"svg.hashsalt": "xfed", "svg.fonttype": "none"}):
+            self.figure.savefig(temporary, dpi=150, format=kind, metadata=metadata)
 
 
 def style(number: int) -> dict[str, Any]:

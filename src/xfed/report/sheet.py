@@ -10,12 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from xfed.files import write_text
-from xfed.report.tables import print_whole
+from xfed.report.terminal import show_caption, show_table
 from xfed.runs.reader import Run
 from xfed_runtime.answers import Answer
 
@@ -73,7 +70,7 @@ class Sheet:
     def comma_separated(self) -> str:
         """Write numbers with all digits, and each spread in a column of its own."""
         text = io.StringIO()
-        writer = csv.writer(text)
+        writer = csv.writer(text, lineterminator="\n")
         spreads = [(self._has(j, "clients"), self._has(j, "seeds")) for j in range(len(self.header))]
         header: list[str] = []
         for name, (clients, seeds) in zip(self.header, spreads, strict=True):
@@ -108,15 +105,12 @@ class Sheet:
             ]
         )
 
-    def show(self) -> None:
-        """Print the table to the terminal."""
-        table = Table(title=Text(self.title), title_justify="left")
-        for j, name in enumerate(self.header):
-            table.add_column(Text(name), justify="left" if self._is_text(j) else "right", no_wrap=True)
-        for row in self.rows:
-            table.add_row(*(Text(_shown(cell)) for cell in row))
-        print_whole(table)
-        Console().print(Text(self.notes, style="dim"))
+    def show(self, wide: bool = False) -> None:
+        """Print the table to the terminal, with what of the notes fits two lines; files hold all of both."""
+        texts = next((j for j in range(len(self.header)) if not self._is_text(j)), len(self.header))
+        body = [[_shown(cell) for cell in row] for row in self.rows]
+        show_table(self.header, body, title=self.title, texts=texts, wide=wide)
+        show_caption(self.notes, wide)
 
     def _is_text(self, column: int) -> bool:
         return any(isinstance(row[column], str) for row in self.rows)

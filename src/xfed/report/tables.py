@@ -1,199 +1,236 @@
-"""What runs came to, as a table: on the terminal, in Markdown and as CSV from the same cells."""
+"""What runs came to, as a table: on the terminal and in Markdown for people, as CSV in plain numbers with units."""
 
 from __future__ import annotations
 
 import csv
+import html
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from rich.console import Console
-from rich.table import Table
-
+from xfed.experiment import Experiment
+from xfed.report.rows import MethodRow, mean
+from xfed.report.terminal import show_caption, show_table
 from xfed.runs.reader import Run
+from xfed.units import size
 
 CAPTION = (
     "Accuracy in % on each client's own test samples: averaged over exits, then mean ± std over clients. "
-    "last: final evaluation (exits too); last5: mean of the last five evaluated rounds; best: best evaluated round. "
+    "last: final evaluation (exits too); trained, never: of clients that took part or not; last5: mean of the last "
+    "five evaluated rounds; best: best evaluated round. "
     "down, up: bytes of the messages of one client in one round; GMAC: what it computes then; s/round: seconds of "
     "training per round, all its clients and the server; client, server: state "
     "that one client and the server keep between rounds; time: rounds and evaluations together."
 )
+SHORT = "In % ± std over clients; up, GMAC: per client and round"
+MAJORITY = "majority class"
+
+BY_TOTAL = " (the method plans by the number of rounds, so this is not what a run gives that had it from the start)"
 
 
 @dataclass(frozen=True)
-class MethodRow:
-    """One method, averaged over its seeds."""
+class Column:
+    """A column: its cell for people, its numbers for machines by name and unit, and how important it is (0 first)."""
 
-    method: str
-    seeds: int
-    last: float
-    std: float
-    seed_std: float
-    last5: float | None
-    best: float | None
-    exits: tuple[float, ...]
-    exit_stds: tuple[float, ...]
-    bytes_down: float
-    bytes_up: float
-    macs: float
-    tuning: float
-    """MACs per client of tuning before the final evaluation."""
-    train_seconds: float
-    """Seconds of training per round, without evaluation."""
-    client_state: float | None
-    server_state: float
-    seconds: float
-    untrained: float
-    """Clients that never took part, of those evaluated."""
-    trained_alone: float
-    untrained_alone: float | None
+    name: str
+    rank: int
+    shown: Callable[[MethodRow], str]
+    numbers: Mapping[str, Callable[[MethodRow], float | None]]
 
 
-def collect(runs: Sequence[Run]) -> list[MethodRow]:
-    """Gather runs by method, in the order in which methods first appear."""
-    by_method: dict[str, list[Run]] = {}
-    for run in runs:
-        by_method.setdefault(run.experiment.method, []).append(run)
-    return [_row(method, group) for method, group in by_method.items()]
+def columns(rows: Sequence[MethodRow]) -> list[Column]:
+    """Lay the columns out that these rows need."""
+    several = any(row.seeds > 1 for row in rows)
+    apart = any(row.untrained_alone is not None for row in rows)
+    exits = max(len(row.exits) for row in rows)
+    made = [Column("last", 1, _last, {"last (%)": _percent("last"), "last, std over clients (%)": _percent("std")})]
+    if several:
+        spread = {"last, std over seeds (%)": _percent("seed_std")}
+        made.append(Column("± seeds", 2, _spread, spread))
+    if apart:
+        made += [_share("trained", "trained_alone", 10), _share("never", "untrained_alone", 10)]
+    made += [_share("last5", "last5", 8), _share("best", "best", 9)]
+    made += [_exit(index) for index in range(exits)]
+    made += [_bytes("down", "bytes_down", 7), _bytes("up", "bytes_up", 4)]
+    made.append(Column("GMAC", 5, lambda row: f"{row.macs / 1e9:.2f}", {"computed (MAC)": lambda row: row.macs}))
+    made.append(_seconds("s/round", "training per round (s)", "train_seconds", 6))
+    made += [_bytes("client", "client_state", 11), _bytes("server", "server_state", 11)]
+    made.append(Column("time", 12, lambda row: f"{row.seconds:.1f} s", {"time (s)": lambda row: row.seconds}))
+    return made
 
 
-def _row(method: str, runs: Sequence[Run]) -> MethodRow:
-    summaries = [run.summary() for run in runs]
-    records = [record for run in runs for record in run.records()]
-    states = [run.state_bytes() for run in runs]
-    seconds = sum(record.train_seconds + record.evaluation_seconds for record in records)
-    return MethodRow(
-        method=method,
-        seeds=len(runs),
-        last=_mean(s.last.mean for s in summaries),
-        std=_mean(s.last.std for s in summaries),
-        seed_std=float(np.std([s.last.mean for s in summaries], ddof=1)) if len(runs) > 1 else 0.0,
-        last5=_mean_or_none([s.last5 for s in summaries]),
-        best=_mean_or_none([s.best.mean if s.best else None for s in summaries]),
-        exits=tuple(np.mean([s.last.exits for s in summaries], axis=0).tolist()),
-        exit_stds=tuple(np.mean([s.last.exit_stds for s in summaries], axis=0).tolist()),
-        bytes_down=_mean(r.bytes_down / r.clients for r in records),
-        bytes_up=_mean(r.bytes_up / r.replies for r in records),
-        macs=_mean(r.macs / r.replies for r in records),
-        tuning=_mean(run.records()[-1].tuning_macs / len(run.evaluations()[-1].trained) for run in runs),
-        train_seconds=_mean(r.train_seconds for r in records),
-        client_state=_mean_or_none([client for client, _ in states]),
-        server_state=_mean(server for _, server in states),
-        seconds=seconds / len(runs),
-        untrained=_mean(float((~s.last.trained).sum()) for s in summaries),
-        trained_alone=_mean(only.mean for s in summaries if (only := s.last.only(trained=True))),
-        untrained_alone=_mean_or_none([only.mean if (only := s.last.only(trained=False)) else None for s in summaries]),
+def _spread(row: MethodRow) -> str:
+    return "–" if row.seed_std is None else f"± {100 * row.seed_std:.2f}"
+
+
+def _last(row: MethodRow) -> str:
+    return f"{100 * row.last:.2f} ± {100 * row.std:.2f}"
+
+
+def _percent(name: str) -> Callable[[MethodRow], float | None]:
+    def value(row: MethodRow) -> float | None:
+        found = getattr(row, name)
+        return None if found is None else 100 * found
+
+    return value
+
+
+def _share(name: str, source: str, rank: int) -> Column:
+    value = _percent(source)
+
+    def shown(row: MethodRow) -> str:
+        found = value(row)
+        return "–" if found is None else f"{found:.2f}"
+
+    return Column(name, rank, shown, {f"{name} (%)": value})
+
+
+def _exit(index: int) -> Column:
+    name = f"exit {index + 1}"
+
+    def of(values: Sequence[float]) -> float | None:
+        return 100 * values[index] if index < len(values) else None
+
+    return Column(
+        name,
+        3,
+        lambda row: "" if (found := of(row.exits)) is None else f"{found:.2f}",
+        {f"{name} (%)": lambda row: of(row.exits), f"{name}, std over clients (%)": lambda row: of(row.exit_stds)},
     )
 
 
-def _mean_or_none(values: Sequence[float | None]) -> float | None:
-    present = [value for value in values if value is not None]
-    return _mean(present) if present else None
+def _bytes(name: str, source: str, rank: int) -> Column:
+    def value(row: MethodRow) -> float | None:
+        found: float | None = getattr(row, source)
+        return found
+
+    return Column(name, rank, lambda row: "–" if (b := value(row)) is None else size(b), {f"{name} (B)": value})
 
 
-def _mean(values: object) -> float:
-    return float(np.mean(list(values)))  # type: ignore[call-overload]
-
-
-def _size(count: float) -> str:
-    """Write bytes for people."""
-    for unit in ("B", "kB", "MB"):
-        if count < 999.5:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.2f} GB"
+def _seconds(name: str, unit_name: str, source: str, rank: int) -> Column:
+    return Column(
+        name, rank, lambda row: f"{getattr(row, source):.2f}", {unit_name: lambda row: float(getattr(row, source))}
+    )
 
 
 def cells(rows: Sequence[MethodRow], runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
-    """Lay out header and cells; the last line is the trivial answer, for comparison."""
-    several = any(row.seeds > 1 for row in rows)
-    exits = max(len(row.exits) for row in rows)
-    apart = any(row.untrained_alone is not None for row in rows)
-    header = ["method", "last", *(["± seeds"] if several else []), *(["trained", "never"] if apart else [])]
-    header += ["last5", "best"]
-    header += [f"exit {j + 1}" for j in range(exits)] + ["down", "up", "GMAC", "s/round", "client", "server", "time"]
-    body = []
-    for row in rows:
-        line = [row.method, f"{100 * row.last:.2f} ± {100 * row.std:.2f}"]
-        line += [f"± {100 * row.seed_std:.2f}"] if several else []
-        groups = (row.trained_alone, row.untrained_alone) if apart else ()
-        line += ["–" if value is None else f"{100 * value:.2f}" for value in (*groups, row.last5, row.best)]
-        line += [f"{100 * value:.2f}" for value in row.exits] + [""] * (exits - len(row.exits))
-        line += [_size(row.bytes_down), _size(row.bytes_up), f"{row.macs / 1e9:.2f}", f"{row.train_seconds:.2f}"]
-        line += ["–" if row.client_state is None else _size(row.client_state), _size(row.server_state)]
-        line += [f"{row.seconds:.1f} s"]
-        body.append(line)
+    """Lay out header and cells for people; the last line is the trivial answer, for comparison."""
+    made = columns(rows)
+    body = [[row.method, *(column.shown(row) for column in made)] for row in rows]
+    average, std = majority(runs)
+    body.append([MAJORITY, f"{100 * average:.2f} ± {100 * std:.2f}", *[""] * (len(made) - 1)])
+    return ["method", *(column.name for column in made)], body
+
+
+def majority(runs: Sequence[Run]) -> tuple[float, float]:
+    """Give what the trivial answer scores, mean and std over clients."""
     baselines = [run.environment()["majority_baseline"] for run in runs]
-    mean, std = (_mean(baseline[key] for baseline in baselines) for key in ("mean", "std"))
-    trivial = ["majority class", f"{100 * mean:.2f} ± {100 * std:.2f}"]
-    body.append(trivial + [""] * (len(header) - len(trivial)))
-    return header, body
+    return mean(each["mean"] for each in baselines), mean(each["std"] for each in baselines)
 
 
-def notes(rows: Sequence[MethodRow], runs: Sequence[Run]) -> str:
-    """Say what the table shows and which runs it rests on."""
-    e = runs[0].experiment
-    t, clients = e.training, e.dealing.clients
+def settings_in_words(runs: Sequence[Run]) -> str:
+    """Say what was run, in a line; where runs differ, what each of them has."""
     seeds = ", ".join(str(seed) for seed in sorted({run.experiment.seed for run in runs}))
-    text = (
-        f"{e.dataset}, {e.model}, exits: {e.exits}; {clients} clients, {e.cohort_size} per round, "
-        f"{e.dealing.in_words()}, {t.rounds} rounds, {t.epochs} epochs, batch {t.batch_size}, "
-        f"rate {t.lr:g} × {t.lr_decay:g} per round, seed {seeds}. "
+    return (
+        f"{_any(runs, lambda e: e.dataset)}, {_any(runs, lambda e: e.model)}; "
+        f"{_any(runs, lambda e: e.dealing.clients)} clients, {_any(runs, lambda e: e.cohort_size)} per round, "
+        f"{_any(runs, lambda e: e.dealing.in_words())}, "
+        f"{_any(runs, lambda e: f'{e.training.rounds} × {e.training.epochs}')} epochs, seed {seeds}"
     )
+
+
+def _any(runs: Sequence[Run], of: Callable[[Experiment], object]) -> str:
+    """Say what runs have: one value, or all there are."""
+    return " or ".join(dict.fromkeys(str(of(run.experiment)) for run in runs))
+
+
+def warnings(rows: Sequence[MethodRow], runs: Sequence[Run]) -> list[str]:
+    """Say what a reader must know before comparing the rows, in sentences."""
+    told = []
     unseen = max(row.untrained for row in rows)
     if unseen:
-        text += f"Up to {unseen:g} evaluated clients never took part; trained, never: `last` of those that did or not. "
-    evaluated = max(len(run.summary().last.trained) for run in runs)
+        told.append(f"Up to {unseen:g} evaluated clients never took part (columns: trained, never).")
+    evaluated, clients = max(len(run.summary().last.trained) for run in runs), runs[0].experiment.dealing.clients
     if evaluated < clients:
-        text += f"Evaluated: a sample of {evaluated:,} clients, each counting for the clients it stands for. "
+        told.append(f"Evaluated: a sample of {evaluated:,} clients, each counting for the clients it stands for.")
     dropped = sum(len(record.failed) for run in runs for record in run.records())
     if dropped:
-        text += f"{dropped} answers were missing: those clients were left out of their rounds. "
+        told.append(f"{dropped} answers were missing: those clients were left out of their rounds.")
     tuned = {row.method: row.tuning for row in rows if row.tuning}
     if tuned:
         costs = ", ".join(f"{method} {macs / 1e9:.2f}" for method, macs in tuned.items())
-        text += f"Tuning before the final evaluation cost each client, in GMAC beside the column's: {costs}. "
+        told.append(f"Tuning before the final evaluation cost each client, in GMAC beside the column's: {costs}.")
+    for run in runs:
+        who, rounds = f"{run.experiment.method}, seed {run.experiment.seed}", run.experiment.training.rounds
+        if not run.finished:
+            told.append(f"{who}, is not finished: it is as after round {run.evaluations()[-1].round} of {rounds}.")
+        if run.changes():
+            planned = any(change.setting == "rounds" for change in run.changes())
+            by_total = BY_TOTAL if planned and run.experiment.algorithm().plans_by_total else ""
+            told.append(f"{who}, was continued otherwise: {', '.join(map(str, run.changes()))}{by_total}.")
+    counted = sum(row.seeds for row in rows)
+    if counted < len(runs):
+        told.append(f"{len(runs) - counted} runs have the settings and the seed of another and do not count.")
     codes = {run.environment()["code"] for run in runs}
     if len(codes) > 1:
         by_code = ", ".join(f"{code}: {_names(runs, code)}" for code in sorted(codes))
-        text += f"The runs are of different code ({by_code}). "
-    return text + CAPTION
+        told.append(f"The runs are of different code ({by_code}).")
+    return told
 
 
 def _names(runs: Sequence[Run], code: str) -> str:
     return " ".join(dict.fromkeys(run.experiment.method for run in runs if run.environment()["code"] == code))
 
 
-def print_whole(table: Table) -> None:
-    """Print a table without cutting any cell: where it is wider than the terminal, lines run over."""
-    needed = Console(width=1000).measure(table).maximum
-    Console(width=max(Console().width, needed)).print(table)
+def notes(rows: Sequence[MethodRow], runs: Sequence[Run]) -> str:
+    """Say all there is to say about a table."""
+    more = (
+        f"Exits: {_any(runs, lambda e: e.exits)}; batch {_any(runs, lambda e: e.training.batch_size)}, "
+        f"rate {_any(runs, lambda e: f'{e.training.lr:g} × {e.training.lr_decay:g}')} per round."
+    )
+    return " ".join([f"{settings_in_words(runs)}.", more, *warnings(rows, runs), CAPTION])
 
 
-def show(rows: Sequence[MethodRow], runs: Sequence[Run]) -> None:
+def show(rows: Sequence[MethodRow], runs: Sequence[Run], wide: bool = False) -> None:
     """Print the table to the terminal."""
     header, body = cells(rows, runs)
-    table = Table()
-    for index, name in enumerate(header):
-        table.add_column(name, justify="left" if index == 0 else "right", no_wrap=True)
-    for number, line in enumerate(body):
-        table.add_row(*line, style="dim" if number == len(body) - 1 else None)
-    print_whole(table)
-    Console().print(notes(rows, runs), highlight=False, style="dim")
+    ranks = [0, *(column.rank for column in columns(rows))]
+    styles = [""] * len(rows) + ["dim"]
+    hidden = show_table(header, body, ranks=ranks, styles=styles, wide=wide)
+    if wide:
+        show_caption(notes(rows, runs), wide)
+        return
+    show_caption(f"{settings_in_words(runs)}. {SHORT}{'; --wide: more' * hidden}.", wide=True)
+    for warning in warnings(rows, runs):
+        show_caption(warning, wide=True)
 
 
 def markdown(rows: Sequence[MethodRow], runs: Sequence[Run]) -> str:
-    """Write the table as Markdown."""
+    """Write the table as Markdown, with all columns and notes."""
     header, body = cells(rows, runs)
     rule = ["---"] + ["---:"] * (len(header) - 1)
     lines = ["| " + " | ".join(line) + " |" for line in (header, rule, *body)]
     return "\n".join([*lines, "", notes(rows, runs), ""])
 
 
+def as_html(rows: Sequence[MethodRow], runs: Sequence[Run]) -> str:
+    """Write the table for a notebook."""
+    header, body = cells(rows, runs)
+    lines = [f"<tr>{''.join(f'<th>{html.escape(name)}</th>' for name in header)}</tr>"]
+    lines += [f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in line)}</tr>" for line in body]
+    told = " ".join([f"{settings_in_words(runs)}.", *warnings(rows, runs)])
+    return f"<table>{''.join(lines)}</table><p><small>{html.escape(told)}</small></p>"
+
+
 def comma_separated(rows: Sequence[MethodRow], runs: Sequence[Run]) -> str:
-    """Write the table as CSV."""
+    """Write the table as CSV: plain numbers, their units in the header, nothing where a number does not exist."""
+    numbers = {name: value for column in columns(rows) for name, value in column.numbers.items()}
+    average, std = majority(runs)
     text = io.StringIO()
-    csv.writer(text).writerows([cells(rows, runs)[0], *cells(rows, runs)[1]])
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["method", "seeds", *numbers])
+    for row in rows:
+        found = [value(row) for value in numbers.values()]
+        writer.writerow([row.method, row.seeds, *("" if number is None else number for number in found)])
+    writer.writerow([MAJORITY, "", 100 * average, 100 * std, *[""] * (len(numbers) - 2)])
     return text.getvalue()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 from collections.abc import Mapping
@@ -11,11 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from xfed.errors import InputError
 from xfed.files import read_tensors, sha256, write_json, write_tensors
 
+log = logging.getLogger("xfed")
 KEPT = 2
 SERVER, VERSIONS = "server.safetensors", "versions.safetensors"
 
@@ -38,7 +41,8 @@ class Checkpoints:
 
     def rounds(self) -> list[int]:
         """Give the rounds with a checkpoint, oldest first."""
-        return sorted(int(path.name.removeprefix("round-")) for path in self.root.glob("round-*"))
+        numbers = (path.name.removeprefix("round-") for path in self.root.glob("round-*"))
+        return sorted(int(number) for number in numbers if number.isdecimal())
 
     def _path(self, round: int) -> Path:
         return self.root / f"round-{round:06d}"
@@ -56,28 +60,47 @@ class Checkpoints:
         write_json(temporary / "checkpoint.json", {"round": checkpoint.round, "sha256": checksums})
         os.rename(temporary, target)
         for round in self.rounds()[:-KEPT]:
-            shutil.rmtree(self._path(round))
+            self.drop(round)
+
+    def drop(self, round: int) -> None:
+        """Delete a round's checkpoint: out of sight first, so that no half of one is ever taken for a whole."""
+        gone = self.root / f".{self._path(round).name}.tmp"
+        shutil.rmtree(gone, ignore_errors=True)
+        os.rename(self._path(round), gone)
+        shutil.rmtree(gone)
 
     def read(self, round: int | None = None) -> Checkpoint:
-        """Read a round's checkpoint, by default the newest; or say what is wrong with it and what can be done."""
+        """Read a round's checkpoint; by default the newest, or where that is damaged the one before it."""
         rounds = self.rounds()
         if not rounds:
             raise InputError(f"{str(self.root)!r} holds no checkpoint")
         if round is not None and round not in rounds:
             raise InputError(f"no checkpoint of round {round}; there are: {', '.join(map(str, rounds))}")
-        chosen = rounds[-1] if round is None else round
-        path = self._path(chosen)
-        others = [r for r in rounds if r != chosen]
-        advice = f"; --round {others[-1]} continues from the one before" if others else ""
+        if round is not None:
+            others = [r for r in rounds if r != round]
+            advice = f"; --round {others[-1]} continues from another one" if others else ""
+            return self._read(round, advice)
+        *earlier, newest = rounds
+        try:
+            return self._read(newest)
+        except InputError as error:
+            if not earlier:
+                raise
+            found = self._read(earlier[-1], f", and so is the newer one: {error}")
+            log.warning("%s; going on from the one before it, of round %d", error, earlier[-1])
+            return found
+
+    def _read(self, round: int, besides: str = "") -> Checkpoint:
+        path = self._path(round)
         try:
             noted = json.loads((path / "checkpoint.json").read_text(encoding="utf-8"))
             for name in (SERVER, VERSIONS):
                 if sha256(path / name) != noted["sha256"][name]:
                     raise ValueError(f"{name} is not what was written")
             versions = {name: dict(table.T.tolist()) for name, table in read_tensors(path / VERSIONS).items()}
-            return Checkpoint(chosen, read_tensors(path / SERVER), versions["clients"], versions["kept"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"checkpoint {str(path)!r} is damaged: {error}{advice}") from None
+            return Checkpoint(round, read_tensors(path / SERVER), versions["clients"], versions["kept"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
+            raise InputError(f"checkpoint {str(path)!r} is damaged: {error}{besides}") from None
 
 
 def _table(versions: Mapping[int, int]) -> Tensor:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from torch import Tensor
 
 from xfed.data.card import DataCard
@@ -21,6 +20,8 @@ from xfed.experiment import Experiment
 from xfed.models.layout import Layout
 from xfed.models.network import EarlyExitNetwork
 from xfed.runs.directory import RunDirectory, TraceOf
+from xfed.runs.index import Change
+from xfed.runs.lock import holder, in_words
 from xfed.runs.records import RoundRecord, read_table
 from xfed.runs.store import ClientStore
 from xfed_runtime.answers import Answer
@@ -54,7 +55,16 @@ class Run:
     def require_finished(self) -> None:
         """Refuse a run that is not done yet."""
         if not self.finished:
-            raise InputError(f"run {str(self.path)!r} is not finished; 'xfed resume {self.path}' continues it")
+            raise InputError(f"run {str(self.path)!r} is not finished; {self.going_on()}")
+
+    def going_on(self) -> str:
+        """Say of a run that is not finished who works on it, or how to continue it."""
+        working = holder(self.path)
+        return f"'xfed resume {self.path}' continues it" if working is None else f"{in_words(working)} works on it"
+
+    def changes(self) -> tuple[Change, ...]:
+        """Give what the run was continued with otherwise than it was started with: more rounds, a mended plug-in."""
+        return self.directory.changes()
 
     def environment(self) -> dict[str, Any]:
         """Give versions, checksums, the majority-class baseline and the network's costs."""
@@ -100,33 +110,46 @@ class Run:
         return DataFrame([asdict(record) for record in self.records()])
 
     def metrics(self) -> DataFrame:
-        """Give a row per evaluated round, client and exit."""
+        """Give a row per evaluated round, client and exit, with a column for each metric of the settings."""
         from pandas import concat
 
         return concat([read_table(path).to_pandas() for path in self.directory.metric_files()], ignore_index=True)
 
     def clients(self) -> DataFrame:
-        """Give a row per client: how many samples it has, and its accuracy at each exit in the last evaluation."""
+        """Give a row per client: its samples, and of the last evaluation its accuracy and metrics by exit."""
         metrics = self.metrics()
         last = metrics[metrics["round"] == metrics["round"].max()]
         table = last.pivot_table(index="client", columns="exit", values="accuracy")
         table.columns = [f"exit {number}" for number in table.columns]
         table.insert(0, "accuracy", table.mean(axis=1))
-        partition = open_partition(self.directory.partition)
+        for own in self.experiment.evaluation.metrics:
+            for number, values in last.pivot_table(index="client", columns="exit", values=own).items():
+                table[f"{own}, exit {number}"] = values
+        partition = open_partition(self.directory.checked(self.directory.partition))
         for name in ("test", "calibration", "train"):
             table.insert(0, name, partition.sizes(name)[table.index])
         table.insert(3, "trained", last.groupby("client")["trained"].first())
         return table.reset_index()
 
-    def state_bytes(self) -> tuple[float | None, int]:
+    def state_bytes(self) -> tuple[float | None, int | None]:
         """Give what one client keeps (mean over those with a state) and what the server keeps, in bytes.
 
-        What clients keep is not known here where their states stay on devices.
+        What clients keep is not known here where their states stay on devices; neither is known without a whole
+        newest checkpoint, which results do not need otherwise.
         """
-        checkpoint = self.directory.checkpoints.read()
+        rounds = self.directory.checkpoints.rounds()
+        try:
+            checkpoint = self.directory.checkpoints.read(rounds[-1] if rounds else None)
+        except InputError:
+            return None, None
         clients = ClientStore(self.directory.client_states, checkpoint.client_versions)
         kept = ClientStore(self.directory.server_states, checkpoint.kept_versions)
-        sizes = [clients.nbytes(client) for client in clients.known() if clients.here(client)]
+        sizes = []
+        for client, version in clients.versions.items():
+            if clients.here(client):
+                sizes.append(clients.nbytes(client))
+            else:
+                self.directory.checked(clients.path(client, version))
         server = sum(tensor.nbytes for tensor in checkpoint.tensors.values())
         server += sum(kept.nbytes(client) for client in kept.known())
         mean = sum(sizes) / len(sizes) if sizes else None
@@ -135,7 +158,22 @@ class Run:
     def trace(self, of: TraceOf, round: int | None = None) -> ExitTrace | None:
         """Read what every exit said of every sample, in a round or the last time; nothing where that was not kept."""
         path = self.directory.latest_trace(of) if round is None else self.directory.trace(of, round)
-        return None if path is None or not path.is_file() else ExitTrace.read(path)
+        if path is None:
+            return None
+        self.directory.checked(path)
+        return ExitTrace.read(path) if path.is_file() else None
+
+    def held_out(self) -> float | None:
+        """Give the accuracy on calibration samples, averaged over exits and then over the clients that have any.
+
+        Settings chosen by it are not chosen by the test samples that the run is judged on.
+        """
+        trace = self.trace("calibration")
+        if trace is None or not len(trace):
+            return None
+        answer = self.experiment.answering()
+        found = [float(each.right(answer).mean()) for each in trace.by_client().values()]
+        return sum(found) / len(found)
 
     def notes(self, round: int) -> Mapping[str, Tensor]:
         """Give the small arrays that the method noted in a round, such as X-FED's teacher weights."""
@@ -170,13 +208,12 @@ class Run:
         return self.directory.shared_file(client)
 
 
-def open_run(path: str | Path, data_dir: Path | None = None) -> Run:
-    """Open a run directory; `data_dir` says where the raw data is now, for what needs it."""
+def open_run(path: str | Path, data_dir: Path | None = None, plugins: Sequence[Path] | None = None) -> Run:
+    """Open a run directory; `data_dir` says where the raw data is now, `plugins` what stands in for the run's own."""
     directory = RunDirectory.open(Path(path))
-    try:
-        values = yaml.safe_load(directory.settings())
-        values["place"]["plugin"] = directory.plugin_files()
-        values["place"]["data_dir"] = data_dir or values["place"]["data_dir"]
-    except (yaml.YAMLError, UnicodeDecodeError, TypeError, KeyError) as error:
-        raise InputError(f"{str(directory.settings_file)!r} is damaged: {' '.join(str(error).split())}") from None
+    if directory.index.get() is None and directory.environment().get("indexed"):
+        raise InputError(f"{str(directory.index.file)!r} is missing; 'xfed check {path}' says what can be done")
+    values = directory.settings()
+    values["place"]["plugin"] = directory.plugin_files() if plugins is None else list(plugins)
+    values["place"]["data_dir"] = data_dir or values["place"].get("data_dir")
     return Run(directory, Experiment.from_mapping(values))

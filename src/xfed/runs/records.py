@@ -70,9 +70,23 @@ def read_rounds(path: Path) -> list[RoundRecord]:
     """Read what the rounds moved and cost; nothing where there is no file yet."""
     if not path.is_file():
         return []
-    rows = read_table(path).to_pylist()
+    table = read_table(path)
+    _require_columns(path, table, SCHEMA.names)
     lists = ("failed", "reasons", "unevaluated")
-    return [RoundRecord(**{**row, **{name: tuple(row[name]) for name in lists}}) for row in rows]
+    return [RoundRecord(**{**row, **{name: tuple(row[name]) for name in lists}}) for row in table.to_pylist()]
+
+
+def read_metrics(path: Path, answers: Answer | None = None) -> RoundAccuracy:
+    """Read one evaluated round; by default with the answers that count in the run."""
+    table = read_table(path)
+    _require_columns(path, table, ("round", "client", "exit", "accuracy", "trained", "weight"))
+    return round_accuracy(table, answers)
+
+
+def _require_columns(path: Path, table: pa.Table, names: Sequence[str]) -> None:
+    lacking = [name for name in names if name not in table.column_names]
+    if lacking or not len(table):
+        raise InputError(f"{str(path)!r} is damaged: it lacks {', '.join(lacking) or 'any row'}")
 
 
 def write_metrics(
@@ -95,6 +109,7 @@ def write_metrics(
             **{kind: each.correct[kind][index] / each.samples for kind in ANSWERS},
             "trained": bool(has_trained[number]),
             "weight": weights[number],
+            **{name: values[index] for name, values in each.metrics.items()},
         }
         for number, each in enumerate(evaluated)
         for index, correct in enumerate(each.correct[answers])

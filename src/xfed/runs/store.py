@@ -12,7 +12,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from xfed.errors import InputError
-from xfed.files import read_tensors, write_tensors
+from xfed.files import content_digest, read_metadata, read_tensors, write_tensors
 
 CACHE_BYTES = 64 * 2**20
 TENSOR_OVERHEAD = 512
@@ -68,13 +68,18 @@ class ClientStore:
             return {}
         path = self.path(client, version)
         try:
-            return read_tensors(path)
+            tensors, noted = read_tensors(path), read_metadata(path)
+        except FileNotFoundError:
+            raise InputError(f"state file {str(path)!r} is missing") from None
         except Exception as error:
-            raise InputError(f"state file {str(path)!r} cannot be read: {error}") from None
+            raise InputError(f"state file {str(path)!r} is damaged: {error}") from None
+        if noted != _note(client, version, tensors):
+            raise InputError(f"state file {str(path)!r} is damaged or another's: its content is not what was written")
+        return tensors
 
     def write(self, client: int, version: int, tensors: Mapping[str, Tensor]) -> None:
         """Write one version to disk, without counting it yet."""
-        write_tensors(self.path(client, version), tensors)
+        write_tensors(self.path(client, version), tensors, _note(client, version, tensors))
 
     def put(self, client: int, tensors: Mapping[str, Tensor]) -> None:
         """Make these tensors the client's newest, as of the current round."""
@@ -110,6 +115,12 @@ class ClientStore:
                 self.path(replaced.client, replaced.version).unlink(missing_ok=True)
         self._replaced = needed
 
+    def drop_after(self, round: int) -> None:
+        """Delete versions of later rounds: a run that goes on from this one must not take them for its own."""
+        for path in self.root.glob("*/*.safetensors"):
+            if not path.name.startswith(".") and int(path.stem.split("-")[1]) > round:
+                path.unlink()
+
     def here(self, client: int) -> bool:
         """Tell whether a client's newest version lies here, and not on a device."""
         return client in self.versions and self.path(client, self.versions[client]).is_file()
@@ -144,6 +155,11 @@ class ClientStore:
 
     def _forget(self, key: tuple[int, int]) -> None:
         self._cached_bytes -= _cost(self._cache.pop(key, {}))
+
+
+def _note(client: int, version: int, tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """Note whose state a file is, of which round, and what it holds: a file tells by itself that it is another's."""
+    return {"client": str(client), "version": str(version), "sha256": content_digest(tensors)}
 
 
 def _alone(tensor: Tensor) -> Tensor:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
-from torch.optim.sgd import sgd
 
+from xfed.data.augmentation import Augmentation
 from xfed.data.views import View
 from xfed.models.costs import Costs, count_costs
 from xfed.models.layout import Layout, ModelState
@@ -22,6 +22,7 @@ from xfed.models.parts import Parts
 from xfed.randomness import Purpose, derive
 from xfed.training.frozen import FrozenFeatures
 from xfed.training.objectives import Batch, Objective
+from xfed.training.optimizers import OptimizerKind, Steps
 
 EVALUATION_BATCH = 128  # fixed, so that bits never depend on who evaluates
 OUTSIDE_PHASES = -1
@@ -45,6 +46,7 @@ class Phase:
     weight_decay: float = 1e-4
     clip: float | None = None
     """Largest norm of the whole gradient; longer ones are scaled down."""
+    optimizer: OptimizerKind = "sgd"
 
 
 @dataclass
@@ -84,6 +86,8 @@ class Trainer:
     costs: Costs
     device: torch.device
     batch_size: int
+    augmentation: Augmentation | None = None
+    """What is done to training images at random; evaluation sees them as they are."""
     _resident: ModelState = field(init=False, repr=False)
     _costs_by_shape: dict[torch.Size, Costs] = field(default_factory=dict, init=False, repr=False)
 
@@ -97,23 +101,29 @@ class Trainer:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(stream.derive(Purpose.DROPOUT))
             for number, phase in enumerate(phases):
-                self._run(phase, view, torch.Generator().manual_seed(stream.derive(stream.batches, number)), meter)
+                self._run(phase, view, stream.derive(stream.batches, number), meter)
         return self.snapshot()
 
-    def _run(self, phase: Phase, view: View, generator: torch.Generator, meter: Meter) -> None:
+    def _run(self, phase: Phase, view: View, seed: int, meter: Meter) -> None:
         network = self.network.train()
         exits = sorted(range(len(network.exits)) if phase.exits is None else phase.exits)
         trained: list[Tensor] = [*self._select(phase.parts, exits), *phase.objective.parameters()]
         if not trained or phase.epochs == 0:
             return
         trains = (Parts.BACKBONE in phase.parts, bool(Parts.EXITS & phase.parts))
-        velocities: list[Tensor | None] = [None] * len(trained)
+        steps = Steps(phase.optimizer, trained, phase.rate, phase.momentum, phase.weight_decay)
+        batches = torch.Generator().manual_seed(seed)
+        changes = torch.Generator().manual_seed(derive(seed, Purpose.AUGMENTATION))
         losses = torch.zeros((), dtype=torch.float64, device=self.device)
         frozen = None
-        if not trains[0] and phase.epochs > 1 and FrozenFeatures.apply_to(network, exits):
+        alike = not trains[0] and phase.epochs > 1 and self.augmentation is None
+        if alike and FrozenFeatures.apply_to(network, exits):
             frozen = FrozenFeatures(network, exits, len(view))
         for _ in range(phase.epochs):
-            for positions, inputs, labels in view.shuffled(self.batch_size, generator):
+            drawn = None
+            if self.augmentation is not None:
+                drawn = self.augmentation.draw(len(view), view.dataset.input_shape, changes)
+            for positions, inputs, labels in view.shuffled(self.batch_size, batches, drawn):
                 costs = self._costs(inputs)
                 cost, again = costs.training(exits, *trains), 0
                 if frozen is None:
@@ -124,44 +134,12 @@ class Trainer:
                 else:
                     (features, logits), again = frozen.run(inputs, positions)
                 loss = phase.objective(Batch(inputs, labels, positions, features, logits, network))
-                self._step(phase, trained, torch.autograd.grad(loss, trained, allow_unused=True), velocities)
+                gradients: Sequence[Tensor | None] = torch.autograd.grad(loss, trained, allow_unused=True)
+                steps.take(gradients if phase.clip is None else _clipped(gradients, phase.clip))
                 losses += loss.detach() * len(positions)
                 meter.samples += len(positions)
                 meter.macs += cost * len(positions) + costs.forward(exits) * again
         meter.loss_sum += losses.item()
-
-    @staticmethod
-    @torch.no_grad()
-    def _step(
-        phase: Phase,
-        parameters: Sequence[Tensor],
-        gradients: Sequence[Tensor | None],
-        velocities: list[Tensor | None],
-    ) -> None:
-        """Take one step of SGD; what got no gradient is left alone, its velocity included.
-
-        The functional form of torch's optimizer: no gradients are left behind on the network.
-        """
-        if phase.clip is not None:
-            gradients = _clipped(gradients, phase.clip)
-        moved = [index for index, gradient in enumerate(gradients) if gradient is not None]
-        buffers = [velocities[index] for index in moved]
-        sgd(
-            [parameters[index] for index in moved],
-            [gradient for gradient in gradients if gradient is not None],
-            buffers,
-            has_sparse_grad=False,
-            foreach=False,
-            fused=True,
-            weight_decay=phase.weight_decay,
-            momentum=phase.momentum,
-            lr=phase.rate,
-            dampening=0.0,
-            nesterov=False,
-            maximize=False,
-        )
-        for index, buffer in zip(moved, buffers, strict=True):
-            velocities[index] = buffer
 
     def _select(self, parts: Parts, exits: Sequence[int]) -> list[nn.Parameter]:
         """Let gradients reach exactly what trains in a phase, and give it."""
@@ -250,18 +228,18 @@ class Trainer:
         """Copy the resident numbers; right after construction, the initial ones."""
         return self._resident.clone()
 
-    def frozen_copy(self, model: ModelState) -> EarlyExitNetwork:
+    def frozen_copy(self, model: ModelState, by_batch: bool = True) -> EarlyExitNetwork:
         """Give a second network with `model`'s numbers, in evaluation mode except for BatchNorm.
 
         Its BatchNorm layers normalise by the batch at hand and update nothing (momentum 0): a teacher on a
-        client's stale running statistics is useless (spec 5.2 f).
+        client's stale running statistics is useless (spec 5.2 f). Where statistics are averaged, `by_batch` is off.
         """
         network = copy.deepcopy(self.network).eval().requires_grad_(False)
         copied = self.layout.bind(network, self.device)
         copied.parameters.copy_(model.parameters)
         copied.statistics.copy_(model.statistics)
         for module in network.modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            if by_batch and isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.train()
                 module.momentum = 0.0
         return network

@@ -63,7 +63,7 @@ def test_token_ids(tmp_path: Path) -> None:
         ({"x": X, "y": Y, "client": np.zeros(2)}, r"has client of shape \(2,\); allowed: \(3,\), as y"),
         ({"x": X.astype(int), "y": Y}, r"has x of int64 and shape \(3, 1, 4, 5\); allowed: images"),
         ({"x": X[:, 0], "y": Y}, r"has x of uint8 and shape \(3, 5\); allowed: images"),
-        ({"x": np.full((3, 2, 2), np.nan), "y": Y}, "has x with values that are not finite"),
+        ({"x": np.full((3, 2, 2), np.nan), "y": Y}, "has x that is NaN in sample 0, and not finite in 3 of 3 samples"),
         ({"x": np.array([[-1], [0], [1]]), "y": Y}, "has token ids from -1 to 1; allowed: 0 and above"),
         ({"x": np.array([{}, {}, {}]), "y": Y}, "is not a whole .npz file of plain arrays: Object arrays cannot be"),
     ],

@@ -13,12 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.bits import vouch
 from tests.conftest import tiny
 from tests.traces import drawn
 from xfed import InputError, open_run, run
 from xfed.evaluation.traces import ExitTrace
 from xfed.report.assumptions import teacher_weights
-from xfed.report.page.build import names_of, page, write_page
+from xfed.report.naming import names_of
+from xfed.report.page.build import page, write_page
 from xfed.report.page.content import GRID, codes
 
 
@@ -59,6 +61,7 @@ def test_a_class_name_cannot_end_the_script(tmp_path: Path) -> None:
     card = json.loads((tmp_path / "r" / "data.json").read_text())
     card["classes"][0] = "</script><script>alert(1)</script>"
     (tmp_path / "r" / "data.json").write_text(json.dumps(card))
+    vouch(tmp_path / "r")
     text = page([open_run(found.path)])
     assert "<script>alert" not in text
     assert "\\u003c/script>\\u003cscript>alert(1)" in text
@@ -69,6 +72,7 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"the latency table has 2 exits, but run .* has 3"):
         write_page([found], tmp_path / "page.html", [1.0, 2.0])
     shutil.rmtree(tmp_path / "r" / "metrics")
+    vouch(tmp_path / "r")
     with pytest.raises(InputError, match="has no evaluation yet"):
         write_page([found], tmp_path / "page.html")
 
@@ -92,5 +96,6 @@ def test_fourteen_methods_on_a_hundred_clients_stay_small(tmp_path: Path) -> Non
         for seed, (of, samples) in enumerate((("test", 31_900), ("calibration", 19_140))):
             made: ExitTrace = drawn(samples, 4, seed=2 * number + seed, clients=100)
             made.write(copied.directory.trace(of, 1))  # type: ignore[arg-type]
+        vouch(root)
         runs.append(copied)
     assert len(page(runs).encode()) < 6_000_000

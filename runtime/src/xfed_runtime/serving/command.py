@@ -81,15 +81,17 @@ def serve(arguments: Sequence[str], program: str) -> None:
 
 @contextmanager
 def ending_in_order() -> Iterator[None]:
-    """Make an interrupt of SIGTERM too: uvicorn passes both on after it has ended, and the bundle's copy must go."""
+    """Make both signals plain interrupts: uvicorn passes them on after it has ended, and the bundle's copy must go."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, signal.default_int_handler) for number in numbers]
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -13,9 +13,12 @@ from numpy.typing import NDArray
 from xfed.data.dealing.partition import Partition
 from xfed.data.dealing.ways import Indices
 from xfed.errors import InputError
+from xfed.memory import refuse_too_large
 
 TOGETHER = 2**18
 """Samples drawn at once: bounds the memory for any number of clients."""
+INDEX_BYTES, BOUND_BYTES = 4, 16
+"""Of a sample's index; of a bound between two parts of a client, while they are added up."""
 
 
 def overlapping(
@@ -26,6 +29,11 @@ def overlapping(
     Client i's classes follow q_ik ∝ N_k g_ik, g_i ~ Dir(α·1), with N_k samples of class k in the data: the limit of
     the usual Dirichlet partition for many clients. Its train and its test samples are drawn by the same q_i.
     """
+    refuse_too_large(
+        f"a partition of {clients:,} clients with {size} samples each",
+        clients * (size * INDEX_BYTES + 3 * BOUND_BYTES),
+        "use fewer clients or a smaller samples_per_client",
+    )
     train_pool, test_pool = _pools(labels, shares[0], rng)
     train = int(shares[0] * size)
     if train > len(train_pool) or size - train > len(test_pool):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from xfed.data.dealing.partition import SPLITS, Partition, Split, open_partition
 from xfed.data.dealing.ways import Indices
-from xfed.errors import InputError
+from xfed.errors import InputError, in_words
 
 
 def read_partition(path: Path, samples: int) -> Partition:
@@ -31,6 +32,9 @@ def read_partition(path: Path, samples: int) -> Partition:
 def _read_json(path: Path) -> Partition:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
+        _refuse_unknown("the file", content, ("clients", "overlapping"))
+        for number, entry in enumerate(content["clients"]):
+            _refuse_unknown(f"client {number}", entry, SPLITS)
         splits = [Split(*(_indices(entry.get(part, [])) for part in SPLITS)) for entry in content["clients"]]
         overlapping = content.get("overlapping", False)
         if not isinstance(overlapping, bool):
@@ -38,11 +42,22 @@ def _read_json(path: Path) -> Partition:
         return Partition.of(splits, overlapping)
     except FileNotFoundError:
         raise InputError(f"partition file {str(path)!r} does not exist") from None
+    except OSError as error:
+        raise InputError(in_words(error)) from None
+    except RecursionError:
+        raise InputError(f"partition file {str(path)!r} is nested too deeply") from None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise InputError(
             f"partition file {str(path)!r} is not a JSON object {{'clients': [{{'train': [...], 'test': [...]}}]}} "
             f"of whole numbers: {error}"
         ) from None
+
+
+def _refuse_unknown(whose: str, values: Any, known: Sequence[str]) -> None:
+    """Refuse a name that means nothing here, such as a misspelt one: its samples would be left out silently."""
+    for name in values:
+        if name not in known:
+            raise ValueError(f"{whose} has {name!r}; allowed: {', '.join(known)}")
 
 
 def _indices(values: Any) -> Indices:

@@ -57,7 +57,7 @@ class Dealing(BaseSettings):
             "iid": "iid",
             "natural": "natural clients",
             "overlapping": f"overlapping Dir({self.alpha:g}), {self.samples_per_client} samples each",
-            "file": "partition from a file",
+            "file": "partition from a file" if self.partition is None else f"partition file {self.partition.name}",
         }[self.way]
 
 

@@ -16,6 +16,9 @@ from pathlib import Path, PurePosixPath
 from xfed.data.raw.reasons import reason
 from xfed.errors import InputError
 
+LARGEST = 2**30
+"""Bytes of one file in an archive: more than any published set has; what claims more is a bomb."""
+
 Signature = list[tuple[str, int, int]]
 """Name, size and time of change (ns) of each file."""
 
@@ -57,6 +60,13 @@ class Container:
         if name.startswith("/") or ".." in parts:
             raise InputError(f"archive {str(self.path)!r} has a member {name!r} that points outside its folder")
         return "/".join(parts[1:] if len(parts) > 1 and parts[0] in self.tops else parts)
+
+    def _refuse_bomb(self, name: str, size: int) -> None:
+        """Refuse a member that would fill memory; archives tell the size before anything is unpacked."""
+        if size > LARGEST:
+            raise InputError(
+                f"archive {str(self.path)!r} has a member {name!r} of {size:,} bytes; allowed: up to {LARGEST:,}"
+            )
 
 
 class Folder(Container):
@@ -121,6 +131,7 @@ class Tar(Container):
                 for member in archive:
                     name = self._inside(member.name)
                     if member.isfile():
+                        self._refuse_bomb(name, member.size if name in wanted else 0)
                         stream = archive.extractfile(member) if name in wanted else None
                         yield name, stream.read() if stream else b""
         except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
@@ -143,6 +154,7 @@ class Zip(Container):
             if lacking:
                 raise self._lacks(lacking)
             for name in names:
+                self._refuse_bomb(name, members[name].file_size)
                 try:
                     content = archive.read(members[name])
                 except (zipfile.BadZipFile, EOFError, OSError, zlib.error, RuntimeError) as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import math
 import pickle
+import pickletools
 import re
 from typing import Any
 
@@ -107,6 +108,7 @@ class _Unpickler(pickle.Unpickler):
 def read_pickle(content: bytes, where: str) -> dict[str, Any]:
     """Read a pickled dict with string keys; Python 2 strings among the values stay bytes."""
     try:
+        _refuse_memo_bomb(content)
         value = _Unpickler(io.BytesIO(content), encoding="bytes").load()
         if not isinstance(value, dict):
             raise pickle.UnpicklingError("it holds no dict")
@@ -118,5 +120,14 @@ def read_pickle(content: bytes, where: str) -> dict[str, Any]:
         ) from None
 
 
+def _refuse_memo_bomb(content: bytes) -> None:
+    """Refuse a note far beyond the last one: the unpickler would make room for all notes in between."""
+    for code, argument, _ in pickletools.genops(content):
+        if code.name.endswith("PUT") and int(argument or 0) > len(content):
+            raise pickle.UnpicklingError(f"it notes something as number {argument}")
+
+
 def _text(key: Any) -> str:
-    return key.decode("latin1") if isinstance(key, bytes) else str(key)
+    if not isinstance(key, str | bytes):
+        raise pickle.UnpicklingError("it holds a dict whose keys are not all strings")
+    return key.decode("latin1") if isinstance(key, bytes) else key

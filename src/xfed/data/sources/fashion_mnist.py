@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import math
 import struct
 import zlib
 from pathlib import Path
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from xfed.data.dataset import Published, dataset
 from xfed.data.raw.cache import Contents
-from xfed.data.raw.containers import Container
+from xfed.data.raw.containers import LARGEST, Container
 from xfed.data.raw.download import Download
 from xfed.data.raw.reasons import reason
 from xfed.data.raw.source import PAPER_CLIENTS, PublishedSource
@@ -85,7 +86,9 @@ def _idx(content: bytes, where: str, dimensions: int) -> NDArray[Any]:
             magic, *shape = struct.unpack(f">{1 + dimensions}I", stream.read(4 * (1 + dimensions)))
             if magic != UNSIGNED_BYTES << 8 | dimensions:
                 raise InputError(f"file {where!r} is not an IDX file of bytes in {dimensions} dimensions")
-            values = np.frombuffer(stream.read(), dtype=np.uint8)
-            return values.reshape(shape)
+            size = math.prod(shape)
+            if size > LARGEST:
+                raise InputError(f"file {where!r} claims to hold {size:,} bytes; allowed: up to {LARGEST:,}")
+            return np.frombuffer(stream.read(size + 1), dtype=np.uint8).reshape(shape)
     except (OSError, EOFError, zlib.error, struct.error, ValueError) as error:
         raise InputError(f"file {where!r} is damaged or cut short ({reason(error)}); fetch it again") from None

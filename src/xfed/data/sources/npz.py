@@ -12,12 +12,28 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from xfed.components import BaseSettings
-from xfed.data.dataset import dataset
+from xfed.data.dataset import dataset, refuse_not_finite
 from xfed.data.raw.cache import Contents
 from xfed.data.raw.containers import Container
 from xfed.data.raw.reasons import reason
 from xfed.data.raw.source import DecodedSource
 from xfed.errors import InputError
+from xfed.memory import refuse_too_large
+
+UNREADABLE = (
+    OSError,
+    ValueError,
+    EOFError,
+    AttributeError,
+    TypeError,
+    MemoryError,
+    NotImplementedError,
+    RuntimeError,
+    SyntaxError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What NumPy and zipfile raise of files that are not what they seem."""
 
 
 @dataset("npz")
@@ -57,10 +73,14 @@ class Npz(DecodedSource):
             if name not in arrays:
                 raise InputError(f"{where} has no array {name!r}; it has: {', '.join(arrays) or 'none'}")
         x, y = arrays["x"], arrays["y"]
+        if x.ndim == 0:
+            raise InputError(f"{where} has x that is a single number; allowed: one input for each sample")
         if y.ndim != 1 or y.dtype.kind not in "iu" or len(y) != len(x) or len(y) == 0:
             raise InputError(
                 f"{where} has y of {y.dtype} and shape {y.shape}; allowed: one whole number for each of {len(x)} inputs"
             )
+        if "classes" not in arrays:
+            _refuse_gaps(y, where)
         classes = tuple(str(name) for name in arrays.get("classes", np.arange(y.max() + 1)))
         if not 0 <= y.min() <= y.max() < len(classes):
             raise InputError(f"{where} has labels from {y.min()} to {y.max()}; allowed: 0 to {len(classes) - 1}")
@@ -74,10 +94,24 @@ class Npz(DecodedSource):
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
+        with zipfile.ZipFile(path) as members:
+            size = sum(member.file_size for member in members.infolist())
+        refuse_too_large(f"{str(path)!r}", size, "give fewer samples")
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+    except UNREADABLE as error:
         raise InputError(f"{str(path)!r} is not a whole .npz file of plain arrays: {reason(error)}") from None
+
+
+def _refuse_gaps(y: NDArray[Any], where: str) -> None:
+    """Refuse class numbers that leave some out: each would become a class that no sample has."""
+    numbers = np.unique(y)
+    if numbers[0] >= 0 and len(numbers) <= numbers[-1]:
+        missing = int(np.argmax(numbers != np.arange(len(numbers))))
+        raise InputError(
+            f"{where} has {len(numbers)} different labels in y, from {numbers[0]:,} to {numbers[-1]:,}, but none is "
+            f"{missing}; number them from 0 on, or give all names as an array classes"
+        )
 
 
 def _contents(x: NDArray[Any], where: str, **rest: Any) -> Contents:
@@ -92,8 +126,7 @@ def _contents(x: NDArray[Any], where: str, **rest: Any) -> Contents:
     if x.ndim == 4 and x.dtype == np.uint8:
         return Contents(shape=x.shape, blocks=[x], **rest)
     if x.ndim == 4 and x.dtype.kind == "f":
-        if not np.isfinite(x).all():
-            raise InputError(f"{where} has x with values that are not finite")
+        refuse_not_finite(x, f"{where} has x that")
         return Contents(shape=x.shape, blocks=[x], dtype="float32", scale=1.0, mean=0.0, std=1.0, **rest)
     raise InputError(
         f"{where} has x of {x.dtype} and shape {x.shape}; "

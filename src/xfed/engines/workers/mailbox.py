@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing.shared_memory import SharedMemory
 
 import torch
 from torch import Tensor
 
+from xfed.engines.workers.segments import Segment, create_segment, open_segment
 from xfed.protocol.words import Word, frame, unframe
 
 ALIGNMENT = 64
@@ -28,7 +28,7 @@ class Slot:
         """Make room for a tensor."""
         return cls(offset, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
 
-    def view(self, segment: SharedMemory) -> Tensor:
+    def view(self, segment: Segment) -> Tensor:
         """Look at the tensor in place."""
         dtype: torch.dtype = getattr(torch, self.dtype)
         count = torch.Size(self.shape).numel()
@@ -43,7 +43,7 @@ class Outbox:
     place, is not copied again."""
 
     def __init__(self) -> None:
-        self._segment: SharedMemory | None = None
+        self._segment: Segment | None = None
         self._present: dict[Slot, Tensor] = {}
 
     def put(self, words: Sequence[Word]) -> bytes:
@@ -66,10 +66,10 @@ class Outbox:
         """Hold on to no tensor: what was put will not be put again."""
         self._present = {}
 
-    def _room(self, size: int) -> SharedMemory:
+    def _room(self, size: int) -> Segment:
         if self._segment is None or self._segment.size < size:
             self.close()
-            self._segment = SharedMemory(create=True, size=max(size, ALIGNMENT))
+            self._segment = create_segment(max(size, ALIGNMENT))
         return self._segment
 
     def close(self) -> None:
@@ -84,14 +84,14 @@ class Inbox:
     """The receiver's side: opens the sender's segment, anew when it has grown."""
 
     def __init__(self) -> None:
-        self._segment: SharedMemory | None = None
+        self._segment: Segment | None = None
 
     def read(self, letter: bytes, copy: bool = False) -> list[Word]:
         """Show the words in place, valid until the sender puts the next ones; or copy their tensors out."""
         told = json.loads(letter)
         if self._segment is None or self._segment.name != told["segment"]:
             self.close()
-            self._segment = SharedMemory(told["segment"])
+            self._segment = open_segment(told["segment"])
         views = [Slot(offset, dtype, tuple(shape)).view(self._segment) for offset, dtype, shape in told["slots"]]
         return unframe(told["words"], [view.clone() for view in views] if copy else views)
 
@@ -104,7 +104,7 @@ class Inbox:
             self._segment = None
 
 
-def _close(segment: SharedMemory) -> None:
+def _close(segment: Segment) -> None:
     """Unmap a segment; one that a tensor still looks at is unmapped when that tensor goes."""
     try:
         segment.close()

@@ -50,23 +50,23 @@ class Place:
         self._dataset: Dataset | None = None
         self._host: Host | None = None
 
-    def open_data(self, reopen: Callable[[], Dataset] | None) -> bool:
-        """Open the data from files that this machine can see too; tell whether they hold what is meant."""
+    def open_data(self, reopen: Callable[[], Dataset] | None) -> str | None:
+        """Open the data from files that this machine can see too; name the machine if they hold what is meant."""
         if reopen is None:
-            return False
+            return None
         try:
             found = reopen()
         except InputError:
-            return False
+            return None
         if found.checksum() != self._sha256:
-            return False
+            return None
         self._dataset = found
-        return True
+        return _machine()
 
-    def take_data(self, data: bytes) -> bool:
-        """Take the data as bytes, which were checked against their digest."""
+    def take_data(self, data: bytes) -> str:
+        """Take the data as bytes, which were checked against their digest; name the machine."""
         self._dataset = Dataset.from_bytes(data, self._sha256)
-        return True
+        return _machine()
 
     def answer(self, plain: dict[str, Any], *arrays: NDArray[Any]) -> tuple[dict[str, Any], Arrays]:
         """Answer words by words."""
@@ -84,3 +84,11 @@ class Place:
     def _settle(self) -> Host:
         assert self._dataset is not None, "data comes before tasks"
         return Host.of(self._briefing, simulated(self._dataset, self._partition, self._device), self._device)
+
+
+def _machine() -> str:
+    """Name the machine of a cluster that this process runs on."""
+    import ray
+
+    node: str = ray.get_runtime_context().get_node_id()
+    return node

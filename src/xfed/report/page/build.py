@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -12,6 +11,7 @@ from string import Template
 
 from xfed.errors import InputError
 from xfed.files import write_text
+from xfed.report.naming import names_of
 from xfed.report.page.content import content
 from xfed.report.page.packing import Packing
 from xfed.runs.reader import Run
@@ -47,22 +47,6 @@ def page(runs: Sequence[Run], latencies: Sequence[float] | None = None) -> str:
         "block": packing.text(),
     }
     return Template(_read(HOME / "page.html")).substitute(parts)
-
-
-def names_of(runs: Sequence[Run]) -> list[str]:
-    """Name runs by method, and add what tells those of one method apart: data, skew, seed, at last the folder."""
-    names = [run.experiment.method for run in runs]
-    for more in (
-        lambda run: run.experiment.dataset,
-        lambda run: run.experiment.dealing.in_words(),
-        lambda run: f"seed {run.experiment.seed}",
-        lambda run: run.path.name,
-    ):
-        often = Counter(names)
-        again = [more(run) for run in runs]
-        groups = {name: {a for n, a in zip(names, again, strict=True) if n == name} for name in often}
-        names = [f"{n}, {a}" if len(groups[n]) > 1 else n for n, a in zip(names, again, strict=True)]
-    return names
 
 
 def _read(path: Path) -> str:

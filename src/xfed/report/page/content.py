@@ -16,7 +16,7 @@ from torch import Tensor
 from xfed.evaluation.traces import ExitTrace
 from xfed.report.assumptions import teacher_weights
 from xfed.report.page.packing import Packing
-from xfed.report.tables import collect
+from xfed.report.rows import collect
 from xfed.runs.reader import Run
 
 GRID = np.unique(

@@ -19,6 +19,9 @@ function redrawAll() {
 
 const charts = new Map();
 
+// Steps between ticks of an axis that counts rounds.
+const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000];
+
 // Draws named lines {name, x, y, look}; gives the chart.
 function chart(place, lines, { x, y, height = 300, xText, yText, hooks = {}, axes = {} }) {
   charts.get(place)?.destroy();
@@ -33,7 +36,7 @@ function chart(place, lines, { x, y, height = 300, xText, yText, hooks = {}, axe
     cursor: { drag: { x: false, y: false }, points: { size: 7 } },
     hooks,
     axes: [
-      { ...axis, label: x, labelSize: 24, labelFont: "12px system-ui", values: (_, all) => all.map((each) => xText?.(each) ?? each) },
+      { ...axis, ...(x === "round" && { incrs: WHOLE }), label: x, labelSize: 24, labelFont: "12px system-ui", values: (_, all) => all.map((each) => xText?.(each) ?? each) },
       { ...axis, label: y, labelSize: 22, labelFont: "12px system-ui", size: 58, values: (_, all) => all.map((each) => yText?.(each) ?? each) },
     ],
     series: [
