@@ -41,8 +41,8 @@ def test_small_keeps_all_but_width_and_rounds(dataset: str) -> None:
 
 def test_tiny_says_what_stands_in() -> None:
     assert Experiment.from_mapping(Wanted("agnews", 0.3, "xfed").values("tiny")).dataset == "digits"
-    assert "digits stand in for CIFAR-10, AG News" in in_words("tiny", ["cifar10", "agnews", "cifar10"])
-    assert in_words("small", ["cifar10"]).endswith("(CIFAR-10 100 rounds).")
+    assert "digits stand in for CIFAR-10, AG News" in in_words("tiny", ["cifar10", "agnews", "cifar10"], {})
+    assert in_words("small", ["cifar10"], {}).endswith("(CIFAR-10 100 rounds).")
 
 
 @pytest.mark.parametrize("name", ARTEFACTS)
@@ -58,6 +58,19 @@ def test_table_1_has_14_methods_and_xfed_plus_in_7_settings() -> None:
     assert len(ARTEFACTS["averaged-accuracy"].experiments(Choice("full"))) == 105
     chosen = Choice("full", ["agnews"], None, ["xfed", "fedper"], (1, 2, 3))
     assert [len(group) for group in ARTEFACTS["averaged-accuracy"].experiments(chosen).values()] == [3, 3]
+
+
+def test_all_runs_may_change_what_the_scale_sets() -> None:
+    """The network's own settings go with it; what tells rows apart stays."""
+    changes = {"model": "convnet", "convnet.width": 24, "rounds": 7, "xfed.mu": 0.5}
+    chosen = Choice("small", ["cifar100"], None, None, (1,), {}, changes)
+    found = {w.variant: e for w, (e,) in ARTEFACTS["hyperparameters"].experiments(chosen).items()}
+    assert {(e.model, e.settings["model"]["width"], e.training.rounds) for e in found.values()} == {("convnet", 24, 7)}
+    assert (found["μ = 0.3"].settings["method"]["mu"], found["λ = 0.4"].settings["method"]["mu"]) == (0.3, 0.5)
+    said = in_words("small", ["cifar100"], changes)
+    assert said.endswith("Otherwise than there: model = convnet, convnet.width = 24, rounds = 7, xfed.mu = 0.5.")
+    with pytest.raises(InputError, match="--set alpha: a table or figure chooses that"):
+        Choice("small", changes={"alpha": 0.1})
 
 
 def test_a_choice_without_runs() -> None:

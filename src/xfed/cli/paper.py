@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from xfed.cli.options import DATA_DIR, ENGINE, REUSE, WORKERS, out_option, parse_seeds
+from xfed.cli.options import DATA_DIR, ENGINE, REUSE, SET, WORKERS, gather, out_option, parse_seeds
 from xfed.cli.output import OF_TRAINING, Output, number_for
 from xfed.cli.planning import PLAN, carry_out_told, tell_plan
 from xfed.comparison import Reuse
@@ -60,6 +60,7 @@ def _run(
     engine: str | None,
     workers: int | None,
     data_dir: Path | None,
+    assignments: tuple[str, ...],
     **_: Any,
 ) -> None:
     output = Output.wanted()
@@ -68,7 +69,10 @@ def _run(
     given = {key: value for key, value in place.items() if value is not None}
     wanted_datasets, wanted_methods = (text.split(",") if text else None for text in (datasets, methods))
     check_datasets(wanted_datasets)
-    choice = Choice(scale, wanted_datasets, parse_numbers(alphas), wanted_methods, tuple(parse_seeds(seeds)), given)
+    choice = Choice(
+        scale, wanted_datasets, parse_numbers(alphas), wanted_methods, tuple(parse_seeds(seeds)), given,
+        gather({}, assignments),
+    )  # fmt: skip
     planned = chosen.plan(choice, out / "runs", reuse)
     if only_plan:
         tell_plan(planned, output)
@@ -131,6 +135,7 @@ RUN = click.Command(
         click.Option(["--methods"], metavar="a,b", help="only these of its methods"),
         click.Option(["--seeds"], default="1", show_default=True, metavar="1,2,3", help="average over these seeds"),
         out_option("runs, which all names share, tables and figures; earlier results stay", "runs/paper"),
+        SET,
         REUSE,
         PLAN,
         click.Option(["--kernels"], type=click.Choice(get_args(KernelChoice)), help="kernels of all runs"),

@@ -40,10 +40,14 @@ class Results:
         """Title with the scale."""
         return f"{self.title}, scale {self.choice.scale}"
 
+    @property
+    def _scale(self) -> str:
+        return in_words(self.choice.scale, self.datasets, self.choice.changes)
+
     def notes(self, text: str) -> str:
         """Say the scale, the seeds and what the numbers are."""
         seeds = ", ".join(map(str, self.choice.seeds))
-        return f"{in_words(self.choice.scale, self.datasets)} Seeds: {seeds}. {text}"
+        return f"{self._scale} Seeds: {seeds}. {text}"
 
     def sheet(self, header: Sequence[str], rows: Sequence[Sequence[Cell]], text: str, title: str = "") -> Sheet:
         """Lay a table out, with the scale in title and notes."""
@@ -51,7 +55,7 @@ class Results:
 
     def drawing(self, panels: int, width: float = 5.2) -> Drawing:
         """Open a figure, with the scale in title and footer."""
-        return Drawing.of(panels, self.heading, in_words(self.choice.scale, self.datasets), width)
+        return Drawing.of(panels, self.heading, self._scale, width)
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class Artefact:
         """Describe the runs that are needed."""
         planned = {}
         for wanted in choice.of(self.wanted(choice)):
-            values = {**wanted.values(choice.scale), **choice.place}
+            values = {**wanted.values(choice.scale, choice.changes), **choice.place}
             planned[wanted] = [Experiment.from_mapping({**values, "seed": seed}) for seed in choice.seeds]
         return planned
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from xfed.errors import InputError, unknown
+from xfed.models.network import models
 
 Scale = Literal["full", "small", "tiny"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
@@ -58,6 +59,9 @@ STAND_IN: dict[str, Any] = {
     "eval_every": 1, "engine": "serial",
 }  # fmt: skip
 DECAY = 0.99
+EMPTY: Mapping[str, Any] = {}
+CHOSEN = ("dataset", "alpha", "method", "seed")
+"""What tables and figures have rows and columns for."""
 
 
 def settings(dataset: str, alpha: float, scale: Scale) -> dict[str, Any]:
@@ -74,8 +78,13 @@ def settings(dataset: str, alpha: float, scale: Scale) -> dict[str, Any]:
     return values
 
 
-def in_words(scale: Scale, datasets: Sequence[str]) -> str:
-    """Say on every output what the scale means."""
+def in_words(scale: Scale, datasets: Sequence[str], changes: Mapping[str, Any]) -> str:
+    """Say on every output what the scale means, and what is set otherwise."""
+    otherwise = ", ".join(f"{name} = {value}" for name, value in changes.items())
+    return _of_scale(scale, datasets) + (f" Otherwise than there: {otherwise}." if changes else "")
+
+
+def _of_scale(scale: Scale, datasets: Sequence[str]) -> str:
     tasks = [TASKS[name] for name in dict.fromkeys(datasets)]
     if not tasks:
         return f"Scale {scale}: no runs are needed."
@@ -98,9 +107,16 @@ class Wanted:
     variant: str = ""
     changes: tuple[tuple[str, Any], ...] = ()
 
-    def values(self, scale: Scale) -> dict[str, Any]:
-        """Give the experiment's settings but for the seed."""
-        return {**settings(self.dataset, self.alpha, scale), "method": self.method, **dict(self.changes)}
+    def values(self, scale: Scale, changes: Mapping[str, Any] = EMPTY) -> dict[str, Any]:
+        """Give the experiment's settings but for the seed: the scale's, what all runs change of it, and its own.
+
+        Where all runs change the network, no setting of the scale's network remains.
+        """
+        general = settings(self.dataset, self.alpha, scale)
+        if "model" in changes:
+            others = {model.name for model in models} - {changes["model"]}
+            general = {key: value for key, value in general.items() if key.partition(".")[0] not in others}
+        return {**general, **changes, "method": self.method, **dict(self.changes)}
 
 
 @dataclass(frozen=True)
@@ -114,6 +130,15 @@ class Choice:
     seeds: Sequence[int] = (1,)
     place: Mapping[str, Any] = field(default_factory=dict)
     """Where runs are carried out: engine, workers, data_dir."""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """What all runs set otherwise than their scale."""
+
+    def __post_init__(self) -> None:
+        for name in CHOSEN:
+            if name in self.changes:
+                raise InputError(
+                    f"--set {name}: a table or figure chooses that; allowed: any setting but {', '.join(CHOSEN)}"
+                )
 
     def of(self, wanted: Sequence[Wanted]) -> list[Wanted]:
         """Restrict what a table or figure shows to what is chosen; a choice that it does not have is refused."""
