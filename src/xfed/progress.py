@@ -244,6 +244,9 @@ def showing(
         file.write(f"{'resumed after' if done else 'started,'} {done or rounds} rounds, engine {place.engine}")
         try:
             yield watchers
+        except KeyboardInterrupt:
+            file.write("interrupted")
+            raise
         except BaseException as error:
             reason = last_line(str(error)) if str(error).strip() else ""
             file.write(f"stopped by {type(error).__name__}{': ' * bool(reason)}{reason}")

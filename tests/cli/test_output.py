@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 import xfed
+from tests.conftest import tiny
 from xfed.cli import execute
 from xfed.cli.group import COMMANDS
+from xfed.evaluation.summary import RoundAccuracy
+from xfed.runs.records import RoundRecord
 
 SMALL = ["--clients", "4", "--rounds", "3", "--engine", "serial", "--convnet.width", "4", "--epochs", "1"]
 
@@ -57,6 +60,15 @@ def test_quiet_prints_nothing_and_the_log_names_method_seed_and_rounds(capfd: py
     assert said[0].startswith("started")
     assert [text.split(",")[0] for text in said[1:-1]] == ["round 1/3", "round 2/3", "round 3/3"]
     assert said[-1] == "finished"
+
+
+def test_the_log_of_an_interrupted_run_says_so() -> None:
+    def interrupt(record: RoundRecord, accuracy: RoundAccuracy | None) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        xfed.run(tiny(out="r", rounds=2), progress=False, watchers=[interrupt])
+    assert Path("r/run.log").read_text(encoding="utf-8").splitlines()[-1].endswith(": interrupted")
 
 
 def test_without_a_terminal_lines_come_from_round_1_on(capfd: pytest.CaptureFixture[str]) -> None:
