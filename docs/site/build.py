@@ -121,7 +121,7 @@ def _cell(text: str) -> str:
 
 def _prose(thing: object) -> list[str]:
     """Give a docstring as paragraphs."""
-    return [_escaped(_doc(thing)), ""]
+    return [_escaped(inspect.getdoc(thing) or ""), ""]
 
 
 def _escaped(text: str) -> str:
@@ -130,12 +130,6 @@ def _escaped(text: str) -> str:
     return "".join(
         piece if piece.startswith("`") else re.sub(r"([*_$])", r"\\\1", piece).replace("<", "&lt;") for piece in pieces
     )
-
-
-def _doc(thing: object) -> str:
-    """Give a docstring without where it is specified, which is for those who change the code."""
-    text = inspect.getdoc(thing) or ""
-    return re.sub(r" ?\(spec [^)]*\)|; spec [^)]*(?=\))", "", text)
 
 
 # Commands
@@ -212,7 +206,7 @@ def _thing(name: str, thing: Any, module: str) -> Iterator[str]:
         fields = [f"`{field.name}: {field.type}`" for field in dataclasses.fields(thing) if field.name[0] != "_"]
         yield from ["Fields: " + ", ".join(fields) + ".", ""]
     for member, value in _members(thing):
-        summary = " ".join(_doc(value).split())
+        summary = " ".join((inspect.getdoc(value) or "").split())
         shown = re.sub(r"\((self|cls)(, )?", "(", _signature(member, value))
         if isinstance(value, property):
             shown = member
