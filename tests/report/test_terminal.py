@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xfed.report.terminal import say, show_listing, show_table
+from xfed.report.terminal import say, show_caption, show_listing, show_table
 
 
 @pytest.fixture(autouse=True)
@@ -37,3 +37,15 @@ def test_markup_in_cells_and_headers_is_text(capsys: pytest.CaptureFixture[str])
     for text in ("[title]", "[b]", "runs/[/a]", "[i]", "[red]x"):
         assert text in said
     assert said.count("[title]") == said.count("[red]x") == 2
+
+
+def test_what_is_hidden_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    header, row = ["method", "accuracy", "a column too many for it"], ["xfed", "50.00", "1"]
+    hidden = show_table(header, [row])
+    show_caption("One sentence. Another one that would need a third line of forty letters or so.", hidden=hidden)
+    assert hidden
+    said = capsys.readouterr().out
+    assert "a column" not in said
+    assert said.splitlines()[-1] == "One sentence. --wide: more."
+    assert not show_table(header, [row], wide=True)
+    assert "a column too many for it" in capsys.readouterr().out

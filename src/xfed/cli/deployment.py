@@ -157,7 +157,11 @@ def _show_precision(exits: Sequence[ExitFigures], precision: str) -> None:
         before, after = each.stored or (0.0, 0.0)
         body.append([str(number), f"{before:.2%}", f"{after:.2%}", f"{100 * (after - before):+.2f}"])
     show_table(
-        ["exit", "fp32", precision, "difference"], body, title="accuracy on test samples, mean over clients", texts=0
+        ["exit", "fp32", precision, "difference"],
+        body,
+        title="accuracy on test samples, mean over clients",
+        texts=0,
+        wide=True,
     )
 
 
@@ -178,7 +182,7 @@ def _verify(path: Path, run: Path | None, key: Path | None) -> None:
         executed = "not counted" if check.executed is None else f"{check.executed:,}"
         numbers = f"{check.difference:.1e}", f"{check.macs:,}", executed, f"{check.ms:.2f}"
         body.append([check.format, str(check.exit + 1), *numbers])
-    show_table(["format", "exit", "largest difference", "MACs", "executed", "ms"], body)
+    show_table(["format", "exit", "largest difference", "MACs", "executed", "ms"], body, wide=True)
     if found.problems:
         _fail(path, found.problems[0])
     source = "noted at the export" if run is None else f"computed anew from {run}"
@@ -235,6 +239,8 @@ def _device_bench(
     for index, times in enumerate(zip(*columns, strict=True)):
         shares = f"{times[0] / device.exits_ms[-1]:.3f}", f"{bundle.macs[index] / bundle.macs[-1]:.3f}"
         body.append([str(index + 1), *(f"{each:.3f}" for each in times), *shares])
-    show_table(["exit", "wall ms", "95 %", "99 %", "CPU ms", "share of time", "share of MACs"], body, texts=0)
+    show_table(
+        ["exit", "wall ms", "95 %", "99 %", "CPU ms", "share of time", "share of MACs"], body, texts=0, wide=True
+    )
     memory = "" if device.peak_memory_mb is None else f"; peak memory of this process {device.peak_memory_mb:.0f} MB"
     say(f"table: {out}{memory}")

@@ -13,7 +13,7 @@ from rich.console import Console
 from xfed.cli.output import WIDE
 from xfed.errors import InputError
 from xfed.report.differences import Difference, differences
-from xfed.report.terminal import say, show_listing, show_table
+from xfed.report.terminal import say, show_caption, show_listing, show_table
 from xfed.runs.finding import folders
 from xfed.runs.lock import holder
 from xfed.runs.reader import Run, open_run
@@ -58,7 +58,8 @@ def _runs(folder: Path, wide: bool) -> None:
     header = ["run", "method", "state", "rounds", "accuracy (%)", "age", "data"]
     room = None if wide else max(LEAST_NAME, Console().width - LEAST_BESIDE)
     body = [[_shortened(name, room), *cells] for _, name, cells in sorted(found, reverse=True)]
-    show_table(header, body, ranks=[0, 3, 1, 4, 2, 5, 6], texts=3, wide=wide)
+    if show_table(header, body, ranks=[0, 3, 1, 4, 2, 5, 6], texts=3, wide=wide):
+        show_caption("", hidden=True)
     for path in damaged:
         say(f"{path} is damaged: 'xfed check {path}' says how")
 

@@ -10,7 +10,7 @@ import numpy as np
 from xfed.calibration.outcomes import Outcome
 from xfed.calibration.policies import Calibration, ClientPolicy
 from xfed.calibration.risk import RiskLimit
-from xfed.report.terminal import say, show_table
+from xfed.report.terminal import say, show_caption, show_table
 
 KINDS = (("expected", "calibration: expected"), ("reported", "test: reported"))
 
@@ -26,7 +26,8 @@ def show(calibration: Calibration, folder: Path, wide: bool = False) -> None:
         if known:
             body.append([name, str(len(known)), *_cells(known, full)])
     ranks = [0, 8, 1, 2, 6, 7, 3, *[4] * len(exits)]
-    show_table(header, body, title=f"{calibration.wish}; mean ± std over clients", ranks=ranks, wide=wide)
+    if show_table(header, body, title=f"{calibration.wish}; mean ± std over clients", ranks=ranks, wide=wide):
+        show_caption("", hidden=True)
     if not any(each.reported for each in calibration.clients):
         say("the run has no test trace: expected figures only")
     if isinstance(calibration.wish, RiskLimit):

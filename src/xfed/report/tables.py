@@ -200,7 +200,7 @@ def show(rows: Sequence[MethodRow], runs: Sequence[Run], wide: bool = False) -> 
     if wide:
         show_caption(notes(rows, runs), wide)
         return
-    show_caption(f"{settings_in_words(runs)}. {SHORT}{'; --wide: more' * hidden}.", wide=True)
+    show_caption(f"{settings_in_words(runs)}. {SHORT}.", wide=True, hidden=hidden)
     for warning in warnings(rows, runs):
         show_caption(warning, wide=True)
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 GAP = 2
 CAPTION_LINES = 2
+MORE = " --wide: more."
 
 
 def say(text: str, stderr: bool = False) -> None:
@@ -91,11 +92,15 @@ def fitting(header: Sequence[str], body: Sequence[Sequence[str]], ranks: Sequenc
     return sorted(chosen)
 
 
-def show_caption(text: str, wide: bool = False) -> None:
-    """Print what must be said with a table: whole sentences, on two lines at most unless all is wanted."""
+def show_caption(text: str, wide: bool = False, hidden: bool = False) -> None:
+    """Print what must be said with a table: whole sentences, on two lines at most unless all is wanted.
+
+    Where columns are hidden, it ends with how to see them.
+    """
     console = Console()
-    told = text if wide else first_sentences(text, CAPTION_LINES * console.width)
-    console.print(Text(told, style="dim"))
+    more = MORE * hidden
+    told = text if wide else first_sentences(text, CAPTION_LINES * console.width - len(more))
+    console.print(Text((told + more).strip(), style="dim"))
 
 
 def first_sentences(text: str, room: int) -> str:
