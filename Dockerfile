@@ -3,6 +3,7 @@
 #   docker run --rm -v ./runs:/work/runs xfed run --rounds 5 --out runs/mine
 # Arguments after the image's name go to xfed; raw data is looked for in /data.
 FROM python:3.12.12-slim-bookworm
+ARG PIP_EXTRA_INDEX_URL
 RUN apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
 WORKDIR /source
 COPY constraints.txt pyproject.toml README.md LICENSE ./

@@ -89,7 +89,7 @@ def instructions(dockerfile: str) -> list[tuple[str, str]]:
 def test_containers(dockerfile: str) -> None:
     found = instructions(dockerfile)
     names = [name for name, _ in found]
-    known = {"FROM", "RUN", "COPY", "WORKDIR", "USER", "ENV", "EXPOSE", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
+    known = {"FROM", "ARG", "RUN", "COPY", "WORKDIR", "USER", "ENV", "EXPOSE", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
     assert set(names) <= known
     bases = [argument for name, argument in found if name == "FROM"]
     assert all(re.fullmatch(r"[\w./-]+:\d+\.\d+\.\d+[\w.-]*", base) for base in bases), "a base image is pinned"

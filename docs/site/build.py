@@ -1,4 +1,4 @@
-"""What mkdocs does beside pages that people wrote: reference pages from the code, formulas as MathML.
+"""What mkdocs does beside pages that people wrote: reference pages from the code, results, formulas as MathML.
 
 `make docs` calls the functions whose names begin with `on_`. Reference pages are written from settings models, click
 commands, signatures and docstrings, so a new method, setting or command appears in them by itself.
@@ -20,23 +20,28 @@ import click
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 ROOT = Path(__file__).parents[2]
 FORMULA = re.compile(r'<(span|div) class="arithmatex">(.*?)</\1>', re.DOTALL)
-SECTIONS = {"xfed": ".", "Tutorials": "tutorials", "How-to": "how-to", "Explanation": "explanation"}
+CELL = re.compile(r"<td.*?</td>", re.DOTALL)
 ROLE_TITLES = {"method": "Methods", "dataset": "Data sets", "model": "Networks", "engine": "Engines"}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put pages that mkdocs.yml does not name at the end of their folder's section."""
+    """Put pages that mkdocs.yml does not name at the end of their folder's section, and each folder of results."""
+    docs = ROOT / "docs"
     named = {page for section in config.nav or [] for pages in section.values() for page in pages}
     for section in config.nav or []:
         for title, pages in section.items():
-            folder = ROOT / "docs" / SECTIONS.get(title, "no such folder")
-            found = sorted(path.relative_to(ROOT / "docs").as_posix() for path in folder.glob("*.md"))
+            folder = docs if title == config.site_name else docs / title.lower()
+            found = sorted(path.relative_to(docs).as_posix() for path in folder.glob("*.md"))
             pages.extend(page for page in found if page not in named)
+            if title == "Results":  # pages of one data set have one title; their folders tell them apart
+                kept = sorted(folder.glob("*/README.md"))
+                pages.extend({page.parent.name: page.relative_to(docs).as_posix()} for page in kept)
     return config
 
 
@@ -47,9 +52,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Give the wide tables and figures of results the room of the table of contents."""
+    if page.file.src_uri.startswith("results/"):
+        page.meta["hide"] = ["toc"]
+    return markdown
+
+
 def on_page_content(content: str, **_: Any) -> str:
-    """Turn formulas into MathML, which browsers draw without a script."""
-    return FORMULA.sub(_mathml, content)
+    """Turn formulas into MathML, which browsers draw without a script; keep a mean and its spread on one line."""
+    return CELL.sub(lambda cell: cell[0].replace(" ± ", "&nbsp;±&nbsp;"), FORMULA.sub(_mathml, content))
 
 
 def _mathml(found: re.Match[str]) -> str:
@@ -109,21 +121,15 @@ def _cell(text: str) -> str:
 
 def _prose(thing: object) -> list[str]:
     """Give a docstring as paragraphs."""
-    return [_escaped(_doc(thing)), ""]
+    return [_escaped(inspect.getdoc(thing) or ""), ""]
 
 
 def _escaped(text: str) -> str:
-    """Keep formulas, which are plain text, from being taken for Markdown; code stays code."""
+    """Keep formulas and shells' words, which are plain text, from being taken for Markdown; code stays code."""
     pieces = re.split(r"(`[^`]*`)", text)
     return "".join(
-        piece if piece.startswith("`") else re.sub(r"([*_])", r"\\\1", piece).replace("<", "&lt;") for piece in pieces
+        piece if piece.startswith("`") else re.sub(r"([*_$])", r"\\\1", piece).replace("<", "&lt;") for piece in pieces
     )
-
-
-def _doc(thing: object) -> str:
-    """Give a docstring without where it is specified, which is for those who change the code."""
-    text = inspect.getdoc(thing) or ""
-    return re.sub(r" ?\(spec [^)]*\)|; spec [^)]*(?=\))", "", text)
 
 
 # Commands
@@ -152,7 +158,7 @@ def _command(command: click.Command, path: str, heading: str) -> Iterator[str]:
     from xfed.cli.options import SettingOption
 
     context = click.Context(command, info_name=path)
-    yield from [f"{heading} {path}", "", command.help or "", ""]
+    yield from [f"{heading} {path}", "", _escaped(command.help or ""), ""]
     usage = " ".join(part for part in command.collect_usage_pieces(context) if part != "[OPTIONS]")
     settings = any(isinstance(parameter, SettingOption) for parameter in command.params)
     options = [p for p in command.params if isinstance(p, click.Option) and not isinstance(p, SettingOption)]
@@ -161,7 +167,7 @@ def _command(command: click.Command, path: str, heading: str) -> Iterator[str]:
     records = [record for option in options if (record := option.get_help_record(context))]
     if records:
         yield from ["| option | what it does |", "|---|---|"]
-        yield from (f"| `{_cell(flags)}` | {_cell(text)} |" for flags, text in records)
+        yield from (f"| `{flags}` | {_escaped(_cell(text))} |" for flags, text in records)
         yield ""
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
@@ -200,8 +206,8 @@ def _thing(name: str, thing: Any, module: str) -> Iterator[str]:
         fields = [f"`{field.name}: {field.type}`" for field in dataclasses.fields(thing) if field.name[0] != "_"]
         yield from ["Fields: " + ", ".join(fields) + ".", ""]
     for member, value in _members(thing):
-        summary = " ".join(_doc(value).split())
-        shown = _signature(member, value).replace("self, ", "").replace("(self)", "()")
+        summary = " ".join((inspect.getdoc(value) or "").split())
+        shown = re.sub(r"\((self|cls)(, )?", "(", _signature(member, value))
         if isinstance(value, property):
             shown = member
         yield f"- `{shown}`  \n  {_escaped(summary)}"
@@ -242,16 +248,4 @@ def _code(text: str) -> list[str]:
     return ["```python", text, "```", ""]
 
 
-# Results
-
-
-def results_page() -> str:
-    """List the pages under docs/results, by their titles."""
-    lines = ["# Results", "", "Measured, with settings and every client's accuracy.", ""]
-    for page in sorted((ROOT / "docs" / "results").rglob("*.md")):
-        title = page.read_text(encoding="utf-8").split("\n")[0].removeprefix("# ")
-        lines.append(f"- [{title}](../{page.relative_to(ROOT / 'docs').as_posix()})")
-    return "\n".join(lines)
-
-
-PAGES = {"settings": settings_page, "commands": commands_page, "python": python_page, "results": results_page}
+PAGES = {"settings": settings_page, "commands": commands_page, "python": python_page}

@@ -29,7 +29,7 @@ from xfed.running import Ready, brief, plan_of, prepare
 from xfed.runs.store import ClientStore
 from xfed.threads import single_thread
 from xfed.training.trainer import EVALUATION_BATCH
-from xfed.units import duration, size
+from xfed.units import counted, duration, size
 from xfed_runtime.memory import peak_memory_mb
 
 TOGETHER = 4
@@ -82,7 +82,7 @@ class Rehearsal:
         macs = ", ".join(f"{j}: {count:,}" for j, count in enumerate(self.exit_macs, 1))
         said = [f"network: {self.parameters:,} parameters; MACs per input, leaving at exit {macs}"]
         if self.memory_mb is not None:
-            said.append(f"memory: about {self.memory_mb:.0f} MB for each of {self.workers} workers")
+            said.append(f"memory: about {self.memory_mb:.0f} MB for each of {counted(self.workers, 'worker')}")
         said.append(
             f"time: {duration(self.seconds)} for {e.training.rounds} rounds of {e.cohort_size} of "
             f"{e.dealing.clients} clients, from one client's work tried just now"

@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them."""
+"""Durations, sizes and numbers of things as people write them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ def duration(seconds: float) -> str:
     for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 1.5 * size:
             return f"about {seconds / size:.0f} {unit}"
-    return f"about {max(seconds, 1):.0f} second{'s' * (round(max(seconds, 1)) != 1)}"
+    return f"about {counted(round(max(seconds, 1)), 'second')}"
+
+
+def counted(number: int, thing: str) -> str:
+    """Write how many there are of something: 1 run, 2 runs."""
+    return f"{number} {thing}{'s' * (number != 1)}"
 
 
 def size(count: float) -> str:

@@ -1,4 +1,4 @@
-"""Every method: it runs, its bits hold, and the limits of spec section 7 coincide with nothing passing on the side."""
+"""Every method: it runs, its bits hold, and methods coincide in their limits, with nothing passing on the side."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def test_batchnorm_statistics_stay_or_travel(train: Callable[..., Run], statisti
 
 
 def test_frozen_teacher_costs_a_pass_per_round_or_per_epoch(train: Callable[..., Run]) -> None:
-    """With local statistics the teacher runs at every step; otherwise once over the data (spec 5.2 f)."""
+    """With local statistics the teacher runs at every step; otherwise once over the data."""
     forward = 64 * 36 + 16 * 144 + 4 * 144 + 40
     costs = {}
     for statistics in ("local", "aggregate"):

@@ -21,12 +21,10 @@ def nothing_else_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_list_shows_every_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     published.write_folder(tmp_path / "elsewhere" / "cifar-10-batches-py", published.cifar10_files())
     assert execute(["data", "list", "--data-dir", str(tmp_path / "elsewhere")]) == 0
-    states = {
-        line.split("│")[1].strip(): line.split("│")[2].strip()
-        for line in capsys.readouterr().out.splitlines()
-        if "│" in line
-    }
+    table, _, notes = capsys.readouterr().out.partition("\ncifar100: ")
+    states = {words[0]: words[1] for line in table.splitlines() if len(words := line.split()) > 1}
     assert (states["digits"], states["cifar10"], states["cifar100"]) == ("ready", "found", "missing")
+    assert "\nfolder: " in notes, "what is missing has a line of its own that says how to get it"
 
 
 def test_fetch_decodes_and_check_compares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,13 +71,20 @@ def test_the_log_of_an_interrupted_run_says_so() -> None:
     assert Path("r/run.log").read_text(encoding="utf-8").splitlines()[-1].endswith(": interrupted")
 
 
-def test_without_a_terminal_lines_come_from_round_1_on(capfd: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_lines_come_from_round_1_on(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xfed.progress.LINE_SECONDS", float("inf"))
     rounds = ["12" if argument == "3" else argument for argument in SMALL]
     assert execute(["run", *rounds, "--out", "r"]) == 0
     lines = capfd.readouterr().err.splitlines()
     assert lines[0].startswith("xfed on digits, seed 1: round 1/12, loss ")
     assert lines[0].endswith(" left")
     assert [line.split("round ")[1].split("/")[0] for line in lines] == ["1", "8", "9", "10", "11", "12"]
+    monkeypatch.setattr("xfed.progress.LINE_SECONDS", 0.0)
+    assert execute(["run", *SMALL, "--out", "slow"]) == 0
+    within = [line for line in capfd.readouterr().err.splitlines() if "round 2/3 · " in line]
+    assert [line.split(" · ")[1] for line in within] == ["1/2", "2/2", *(f"eval {k}/4" for k in range(1, 5))]
 
 
 def test_verbose_names_every_client(capfd: pytest.CaptureFixture[str]) -> None:
@@ -103,6 +110,15 @@ def test_tables_fit_80_columns_and_captions_two_lines(capsys: pytest.CaptureFixt
     assert widest(capsys.readouterr().out) > 80
     assert execute(["runs", "c"]) == 0
     assert widest(capsys.readouterr().out) <= 80
+
+
+@pytest.mark.parametrize("command", [["paper", "list"], ["methods"], ["methods", "--wide"], ["engines"]])
+def test_listings_fit_80_columns_in_the_style_of_tables(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(command) == 0
+    shown = capsys.readouterr().out
+    assert widest(shown) <= 80
+    assert shown.splitlines()[0].startswith("name")
+    assert not re.search("[│┃┏╇]", shown)
 
 
 def test_show_keeps_apart_what_differs_by_more_than_the_seed(capsys: pytest.CaptureFixture[str]) -> None:

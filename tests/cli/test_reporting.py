@@ -53,15 +53,15 @@ def test_diff_says_settings_and_results(train: Callable[..., Run], capsys: pytes
     a, b = train("a", rounds=1), train("b", rounds=1, lr=0.2, xfed={"mu": 0.7})
     found = differences(a, b)
     assert {each.name: (each.first, each.second) for each in found["settings"]} == {
-        "training.lr": (0.05, 0.2),
-        "settings.method.mu": (0.6, 0.7),
+        "lr": (0.05, 0.2),
+        "xfed.mu": (0.6, 0.7),
     }
     assert found["surroundings"] == []
     assert "averaged accuracy, last (%)" in {each.name for each in found["results"]}
     assert "bytes up" not in {each.name for each in found["results"]}
     assert execute(["diff", "a", "b"]) == 0
     said = capsys.readouterr().out
-    assert "settings.method.mu" in said
+    assert "xfed.mu" in said
     assert "no difference in surroundings" in said
     assert execute(["diff", "a", "a"]) == 0
     assert capsys.readouterr().out.count("no difference") == 3
@@ -106,7 +106,7 @@ def test_report_takes_folders(train: Callable[..., Run], capsys: pytest.CaptureF
     train("runs/a", rounds=1)
     (train("runs/b", rounds=1, method="fedper").path / "finished.json").unlink()
     assert execute(["report", "runs", "-o", "page.html"]) == 0
-    assert "1 runs in page.html" in capsys.readouterr().out
+    assert "1 run in page.html" in capsys.readouterr().out
     assert execute(["report", "runs/a", "runs/b", "-o", "page.html"]) == 0
     assert "2 runs in page.html" in capsys.readouterr().out
     assert Path("page.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")

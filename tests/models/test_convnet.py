@@ -12,7 +12,7 @@ from xfed.models.convnet import ConvNet
 
 def test_the_papers_network() -> None:
     network = build("convnet", (3, 32, 32), 10)
-    # Sides without padding: 32 -> 30 -> 15 -> 13 -> 6 -> 4 -> 2 (spec 1.1: maps 15, 6, 2).
+    # Sides without padding: 32 -> 30 -> 15 -> 13 -> 6 -> 4 -> 2.
     state, sides = torch.zeros(1, 3, 32, 32), []
     for index in range(3):
         state = network.stage(index, state)

@@ -16,7 +16,7 @@ NETWORKS = {
     "ConvNet (3 × 128), 32×32, 10 classes": ("convnet", (3, 32, 32), 10),
     "Transformer (4 × d192, ffn 768, len 200)": ("transformer", (200,), 4),
 }
-# spec/inference.md, section 1: cumulative MACs in millions, by exit
+# Cumulative MACs in millions, by exit
 EXACT = {
     "ResNet-18, 32×32, 100 classes": ["152.771", "287.001", "421.245", "555.514"],
     "ResNet-18, 64×64, 200 classes": ["611.070", "1147.967", "1684.889", "2221.862"],

@@ -32,7 +32,7 @@ CASES = {
     # 5 steps; four gates over 4 inputs and 6 hidden values
     "LSTM": (nn.LSTM(4, 6, batch_first=True), (1, 5, 4), 5 * 4 * 6 * (4 + 6)),
     "GRU": (nn.GRU(4, 6, batch_first=True), (1, 5, 4), 5 * 3 * 6 * (4 + 6)),
-    # length 200: 4·200·192² projections, 2·200²·192 for attention, 2·200·192·768 feed-forward (spec 1.1: 103.83M)
+    # length 200: 4·200·192² projections, 2·200²·192 for attention, 2·200·192·768 feed-forward
     "torch's own encoder layer": (
         nn.TransformerEncoderLayer(192, 2, 768, batch_first=True),
         (1, 200, 192),

@@ -23,7 +23,7 @@ def test_resnet_in_figures() -> None:
     assert description.last_exit == 51_300
     assert f"{description.last_exit_share:.3%}" == "0.459%"
     assert sum(row.statistics for row in stages) == 9_600
-    # spec/inference.md, section 1; an exit costs width · 100
+    # In millions; an exit costs width · 100
     assert [f"{row.macs / 1e6:.3f}" for row in exits] == ["152.771", "287.001", "421.245", "555.514"]
     assert [f"{(row.thop_macs or 0) / 1e6:.3f}" for row in exits] == ["154.147", "289.066", "423.654", "558.095"]
     assert [e.macs - s.macs for s, e in zip(stages, exits, strict=True)] == [6_400, 12_800, 25_600, 51_200]

@@ -13,7 +13,7 @@ from xfed.models.parts import Parts
 
 def test_parameters_of_the_papers_network() -> None:
     layout = Layout.of(build("resnet18", (3, 32, 32), 100))
-    assert layout.count(Parts.BACKBONE) == 11_168_832  # spec 1.1
+    assert layout.count(Parts.BACKBONE) == 11_168_832
     assert layout.count(Parts.LAST_EXIT) == 51_300  # 512·100 + 100
     assert f"{layout.count(Parts.LAST_EXIT) / layout.count(Parts.BACKBONE):.3%}" == "0.459%"
     assert layout.count(Parts.SHALLOW_EXITS) == (64 + 128 + 256) * 100 + 300

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -76,6 +76,30 @@ def test_the_site_builds_and_stays_at_home(tmp_path: Path) -> None:
     formulas = (tmp_path / "site" / "explanation" / "xfed.html").read_text(encoding="utf-8")
     assert formulas.count("<math") > 20
     assert 'arithmatex">\\(' not in formulas
+
+
+def test_pages_and_folders_of_results_find_their_place(
+    generator: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generator, "ROOT", tmp_path)
+    for name in ("index", "how-to/known", "how-to/new", "results/README", "results/b/README", "results/a/README"):
+        (tmp_path / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "docs" / f"{name}.md").touch()
+    nav = [{"xfed": ["index.md"]}, {"How-to": ["how-to/known.md"]}, {"Results": ["results/README.md"]}]
+    assert generator.on_config(SimpleNamespace(site_name="xfed", nav=nav)).nav == [
+        {"xfed": ["index.md"]},
+        {"How-to": ["how-to/known.md", "how-to/new.md"]},
+        {"Results": ["results/README.md", {"a": "results/a/README.md"}, {"b": "results/b/README.md"}]},
+    ]
+
+
+def test_plain_text_is_no_markdown(generator: ModuleType) -> None:
+    commands = generator.commands_page()
+    assert "`--methods a,b,c|all`" in commands
+    assert re.search(r"(?<!\\)\$\(xfed completion", commands) is None, "a shell's words are no formula"
+    assert generator.on_page_content("<td>1 ± 2 (seeds ± 3)</td> 4 ± 5") == (
+        "<td>1&nbsp;±&nbsp;2 (seeds&nbsp;±&nbsp;3)</td> 4 ± 5"
+    )
 
 
 def test_the_reference_is_complete(generator: ModuleType) -> None:

@@ -49,7 +49,7 @@ def test_each_seed_counts_once(train: Callable[..., Run], tmp_path: Path) -> Non
     assert row == expected
     assert row.seeds == 2
     runs = [one, copied, two]
-    assert "1 runs have the settings and the seed of another and do not count." in notes([row], runs)
+    assert "Left out: 1 run with the settings and the seed of another." in notes([row], runs)
 
 
 def test_the_spread_of_one_seed_is_not_known(train: Callable[..., Run]) -> None:

@@ -1,4 +1,4 @@
-"""DepthFL (Kim et al., 2023; spec 4.2), on FedDyn (Acar et al., 2021)."""
+"""DepthFL (Kim et al., 2023), on FedDyn (Acar et al., 2021)."""
 
 from __future__ import annotations
 

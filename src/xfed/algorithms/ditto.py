@@ -1,4 +1,4 @@
-"""Ditto (Li et al., 2021; spec 3.10)."""
+"""Ditto (Li et al., 2021)."""
 
 from __future__ import annotations
 

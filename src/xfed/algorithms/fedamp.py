@@ -1,4 +1,4 @@
-"""FedAMP (Huang et al., 2021; spec 3.7)."""
+"""FedAMP (Huang et al., 2021)."""
 
 from __future__ import annotations
 

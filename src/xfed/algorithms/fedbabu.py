@@ -1,4 +1,4 @@
-"""FedBABU (Oh et al., 2022; spec 3.6)."""
+"""FedBABU (Oh et al., 2022)."""
 
 from __future__ import annotations
 

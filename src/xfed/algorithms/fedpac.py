@@ -1,4 +1,4 @@
-"""FedPAC (Xu et al., 2023; spec 3.11)."""
+"""FedPAC (Xu et al., 2023)."""
 
 from __future__ import annotations
 

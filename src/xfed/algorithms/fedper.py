@@ -1,4 +1,4 @@
-"""FedPer (Arivazhagan et al., 2019; spec 3.4)."""
+"""FedPer (Arivazhagan et al., 2019)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedProx (Li et al., 2020; spec 3.3)."""
+"""FedProx (Li et al., 2020)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedRep (Collins et al., 2021; spec 3.5)."""
+"""FedRep (Collins et al., 2021)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedRoD (Chen & Chao, 2022; spec 3.9), with linear personal heads."""
+"""FedRoD (Chen & Chao, 2022), with linear personal heads."""
 
 from __future__ import annotations
 

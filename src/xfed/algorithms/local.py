@@ -1,4 +1,4 @@
-"""Local: every client for itself (spec 3.1)."""
+"""Local: every client for itself."""
 
 from __future__ import annotations
 

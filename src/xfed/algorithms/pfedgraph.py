@@ -1,4 +1,4 @@
-"""pFedGraph (Ye et al., 2023; spec 3.8)."""
+"""pFedGraph (Ye et al., 2023)."""
 
 from __future__ import annotations
 

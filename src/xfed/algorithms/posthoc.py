@@ -1,4 +1,4 @@
-"""Shallow exits trained after the federation, by each client alone: the paper's naive way (spec 5.4)."""
+"""Shallow exits trained after the federation, by each client alone: the paper's naive way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ScaleFL (Ilhan et al., 2023; spec 4.1)."""
+"""ScaleFL (Ilhan et al., 2023)."""
 
 from __future__ import annotations
 

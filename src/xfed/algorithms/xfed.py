@@ -1,4 +1,4 @@
-"""X-FED: conflict-aware cross-client federated exit distillation (Section 4 of the paper; spec section 5)."""
+"""X-FED: conflict-aware cross-client federated exit distillation (Section 4 of the paper)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LITERAL: dict[str, Any] = {
     "kd_on_last": True,
     "evaluated": "trained",
 }
-"""What the `literal` profile, the paper's text word for word, sets otherwise than `recommended` (spec 5.3)."""
+"""What the `literal` profile, the paper's text word for word, sets otherwise than `recommended`."""
 
 
 @method("xfed")

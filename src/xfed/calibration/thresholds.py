@@ -2,7 +2,7 @@
 
 Costs rise with the exit, so the mean cost rises with a shared threshold; it changes only at observed values, and all
 of them are looked at. A chosen threshold lies midway between two observed values, so that the last bits of a signal,
-which depend on the batch, do not flip a sample (spec/inference.md, section 3).
+which depend on the batch, do not flip a sample.
 
 What there is to choose from depends on the samples alone, not on what is wanted. So whoever allows more cost has all
 the choices of whoever allows less, and a larger budget never buys less accuracy, on these samples.

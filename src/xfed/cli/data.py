@@ -8,8 +8,6 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from xfed.cli.options import DATA_DIR, PanelCommand, experiment_options, gather, glance
 from xfed.data.catalogue import Status, check, fetch, list_status, status
@@ -18,6 +16,7 @@ from xfed.experiment import Experiment
 from xfed.experiment.sections import Evaluating, Place, Training
 from xfed.files import write_json
 from xfed.report.partition import draw_partition
+from xfed.report.terminal import say, show_listing
 from xfed.running import partition_of
 
 OF_A_METHOD = (
@@ -56,15 +55,16 @@ def data_commands(arguments: Sequence[str]) -> list[click.Command]:
 
 
 def _list(data_dir: Path | None) -> None:
-    table = Table()
-    for column in ("data set", "state", "samples", "classes", "size", "where"):
-        right = column in ("samples", "classes", "size")
-        table.add_column(column, justify="right" if right else "left", overflow="fold")
     with looking_into(data_dir):
         found = list_status()
-    for each in found:
-        table.add_row(each.name, each.state, *_numbers(each), str(each.where or each.note))
-    Console().print(table)
+    notes = {each.name: each.note for each in found if each.state == "missing"}
+    body = [
+        (each.name, each.state, *_numbers(each), "" if each.name in notes else str(each.where or each.note))
+        for each in found
+    ]
+    show_listing(["data set", "state", "samples", "classes", "size", "where"], body, whole=5, numbers=(2, 3, 4))
+    for name, note in notes.items():
+        say(f"{name}: {note}")
 
 
 def _numbers(each: Status) -> tuple[str, str, str]:
@@ -80,24 +80,19 @@ def _fetch(name: str, data_dir: Path | None) -> None:
 
 
 def _describe(each: Status) -> None:
-    console = Console()
     samples, classes, size = _numbers(each)
-    console.print(f"{each.name}: {each.state}, {samples} samples, {classes} classes, {size}", highlight=False)
+    say(f"{each.name}: {each.state}, {samples} samples, {classes} classes, {size}")
     if each.decoded is not None:
-        console.print(f"  decoded copy: {each.decoded}", highlight=False, soft_wrap=True)
+        say(f"  decoded copy: {each.decoded}")
     for what, digest in each.checksums.items():
-        console.print(f"  sha256 of {what}: {digest}", highlight=False, soft_wrap=True)
+        say(f"  sha256 of {what}: {digest}")
 
 
 def _check(name: str, data_dir: Path | None) -> None:
     with looking_into(data_dir):
         result = check(name)
-    table = Table()
-    for column in (f"{name}", "here", "published", ""):
-        table.add_column(column, overflow="fold")
-    for finding in result.findings:
-        table.add_row(finding.what, finding.found, finding.expected, "ok" if finding.ok else "differs")
-    Console().print(table)
+    body = [(each.what, "ok" if each.ok else "differs", each.found, each.expected) for each in result.findings]
+    show_listing([name, "", "here", "published"], body, whole=2)
     if not result.ok:
         raise click.exceptions.Exit(1)
 
@@ -109,21 +104,18 @@ def _partition(plot: Path | None, save: Path | None, assignments: Sequence[str],
     labels = dataset.labels.numpy()
     counts = partition.class_counts(labels, len(dataset.classes))
     sizes, kinds = counts.sum(axis=1), (counts > 0).sum(axis=1)
-    console = Console()
     used, shared = len(np.unique(partition.indices)), ", shared between clients" if partition.overlapping else ""
-    console.print(
+    say(
         f"{len(partition)} clients of {experiment.dataset}: {used:,} of {len(dataset):,} samples{shared}; "
         f"per client {sizes.min()} to {sizes.max()} samples (median {np.median(sizes):g}), "
-        f"{kinds.min()} to {kinds.max()} classes (median {np.median(kinds):g})",
-        highlight=False,
-        soft_wrap=True,
+        f"{kinds.min()} to {kinds.max()} classes (median {np.median(kinds):g})"
     )
     if save is not None:
         if save.suffix == ".safetensors":
             partition.save(save)
         else:
             write_json(save, partition.to_json())
-        console.print(f"partition: {save}", highlight=False)
+        say(f"partition: {save}")
     if plot is not None:
         draw_partition(partition, labels, dataset.classes, plot)
-        console.print(f"picture: {plot}", highlight=False)
+        say(f"picture: {plot}")

@@ -9,12 +9,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from xfed.cli.options import RUN, clients_option, out_option, parse_clients
 from xfed.errors import InputError
+from xfed.report.terminal import say, show_table
 from xfed.runs.reader import open_run
+from xfed.units import counted
 from xfed_runtime import FORMATS
 
 if TYPE_CHECKING:
@@ -138,11 +138,11 @@ def _export(path: Path, clients: str, formats: str, precision: Any, standalone: 
             card = export(run, chosen, formats.split(","), out, precision)
             _show_precision(card.exits, precision)
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
-    whose = f"{len(chosen)} client{'s' * (len(chosen) > 1)}"
+    whose = counted(len(chosen), "client")
     if standalone:
-        _say(f"{out}: one file for each of {whose}, {size / 1e6:.1f} MB")
+        say(f"{out}: one file for each of {whose}, {size / 1e6:.1f} MB")
     else:
-        _say(f"bundle: {out}, {whose}, {formats}, {size / 1e6:.1f} MB; 'xfed verify {out}' checks it")
+        say(f"bundle: {out}, {whose}, {formats}, {size / 1e6:.1f} MB; 'xfed verify {out}' checks it")
 
 
 def _show_precision(exits: Sequence[ExitFigures], precision: str) -> None:
@@ -150,19 +150,19 @@ def _show_precision(exits: Sequence[ExitFigures], precision: str) -> None:
     if precision == "fp32":
         return
     if exits[0].stored is None:
-        _say(f"accuracy in {precision} is not known, and thresholds are float32's: no calibration samples at hand")
+        say(f"accuracy in {precision} is not known, and thresholds are float32's: no calibration samples at hand")
         return
-    table = Table(title="accuracy on test samples, mean over clients", title_justify="left")
-    for column in ("exit", "fp32", precision, "difference"):
-        table.add_column(column, justify="right")
+    body = []
     for number, each in enumerate(exits, 1):
         before, after = each.stored or (0.0, 0.0)
-        table.add_row(str(number), f"{before:.2%}", f"{after:.2%}", f"{100 * (after - before):+.2f}")
-    Console().print(table)
-
-
-def _say(text: str) -> None:
-    Console().print(text, highlight=False, soft_wrap=True)
+        body.append([str(number), f"{before:.2%}", f"{after:.2%}", f"{100 * (after - before):+.2f}"])
+    show_table(
+        ["exit", "fp32", precision, "difference"],
+        body,
+        title="accuracy on test samples, mean over clients",
+        texts=0,
+        wide=True,
+    )
 
 
 def _verify(path: Path, run: Path | None, key: Path | None) -> None:
@@ -175,21 +175,18 @@ def _verify(path: Path, run: Path | None, key: Path | None) -> None:
             problem = _signing().signature_problem(bundle, key)
             if problem is not None:
                 _fail(path, problem)
-            _say(f"{path}: signed by {key}, digest {bundle.digest}")
+            say(f"{path}: signed by {key}, digest {bundle.digest}")
         found = verify(bundle, None if run is None else open_run(run))
-    table = Table()
-    table.add_column("format")
-    for column in ("exit", "largest difference", "MACs", "executed", "ms"):
-        table.add_column(column, justify="right")
+    body = []
     for check in found.checks:
         executed = "not counted" if check.executed is None else f"{check.executed:,}"
         numbers = f"{check.difference:.1e}", f"{check.macs:,}", executed, f"{check.ms:.2f}"
-        table.add_row(check.format, str(check.exit + 1), *numbers)
-    Console().print(table)
+        body.append([check.format, str(check.exit + 1), *numbers])
+    show_table(["format", "exit", "largest difference", "MACs", "executed", "ms"], body, wide=True)
     if found.problems:
         _fail(path, found.problems[0])
     source = "noted at the export" if run is None else f"computed anew from {run}"
-    _say(
+    say(
         f"{path}: the same as PyTorch ({source}) on {found.samples} inputs to clients "
         f"{', '.join(map(str, found.clients))}; what comes after an exit is not computed"
     )
@@ -206,7 +203,7 @@ def _sign(path: Path, key: Path) -> None:
     with _told():
         bundle = Bundle.open(path)
         signature = _signing().sign(bundle, key)
-    _say(f"signed: {signature}, digest {bundle.digest}")
+    say(f"signed: {signature}, digest {bundle.digest}")
 
 
 def _signing() -> ModuleType:
@@ -236,14 +233,14 @@ def _device_bench(
         device = measure(runtime, repetitions, threads)
     out.parent.mkdir(parents=True, exist_ok=True)
     device.write(out)
-    table = Table()
-    for column in ("exit", "wall ms", "95 %", "99 %", "CPU ms", "share of time", "share of MACs"):
-        table.add_column(column, justify="right")
+    body = []
     slow = (device.by_quantile(quantile).slow for quantile in (0.95, 0.99))
     columns = device.exits_ms, *slow, device.exits_cpu_ms
     for index, times in enumerate(zip(*columns, strict=True)):
         shares = f"{times[0] / device.exits_ms[-1]:.3f}", f"{bundle.macs[index] / bundle.macs[-1]:.3f}"
-        table.add_row(str(index + 1), *(f"{each:.3f}" for each in times), *shares)
-    Console().print(table)
+        body.append([str(index + 1), *(f"{each:.3f}" for each in times), *shares])
+    show_table(
+        ["exit", "wall ms", "95 %", "99 %", "CPU ms", "share of time", "share of MACs"], body, texts=0, wide=True
+    )
     memory = "" if device.peak_memory_mb is None else f"; peak memory of this process {device.peak_memory_mb:.0f} MB"
-    _say(f"table: {out}{memory}")
+    say(f"table: {out}{memory}")

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 
 from xfed.errors import InputError
+from xfed.report.terminal import say
 
 if TYPE_CHECKING:
     from xfed.runs.reader import Run
-
-CONSOLE = Console()
 
 
 def flower_commands(arguments: Sequence[str]) -> list[click.Command]:
@@ -114,17 +112,16 @@ def _init(folder: Path, address: str, keys: Path | None) -> None:
     if keys is not None and not (keys / "ca.crt").is_file():
         raise InputError(f"{str(keys)!r} holds no keys of a federation (no ca.crt)")
     if keys is None and not is_loopback(address):
-        Console(stderr=True).print(
+        say(
             f"xfed: without TLS anyone between a node and {address} can read and change what is exchanged; "
             "make keys with 'xfed flower keys' and give them with --keys",
-            highlight=False,
-            soft_wrap=True,
+            stderr=True,
         )
     write_project(folder, (folder / "run").absolute(), address=address, keys=keys and keys.absolute())
     for number in range(2):
         data = {"dataset": "digits", "clients": 2, "alpha": 1.0, "seed": 1}
         write_node(folder / "nodes" / str(number), data=data, client=number)
-    CONSOLE.print(f"app: {folder}; {folder / 'README.md'} says how to start it", highlight=False, soft_wrap=True)
+    say(f"app: {folder}; {folder / 'README.md'} says how to start it")
 
 
 def _keys(folder: Path, hosts: Sequence[str], nodes: int, add: str | None) -> None:
@@ -137,9 +134,7 @@ def _keys(folder: Path, hosts: Sequence[str], nodes: int, add: str | None) -> No
         add_node_key(folder, add)
     else:
         make_keys(folder, hosts, [f"node-{number}" for number in range(nodes)])
-    CONSOLE.print(
-        f"keys: {folder}; *.key and the node keys are secret, ca.crt and *.pub are not", highlight=False, soft_wrap=True
-    )
+    say(f"keys: {folder}; *.key and the node keys are secret, ca.crt and *.pub are not")
 
 
 def _demo(clients: int, rounds: int, method: str, secure: bool, out: Path) -> None:
@@ -152,16 +147,15 @@ def _demo(clients: int, rounds: int, method: str, secure: bool, out: Path) -> No
     def watch(run: Run | None) -> None:
         records = [] if run is None else run.records()
         for record in records[seen["rounds"] :]:
-            CONSOLE.print(
+            say(
                 f"round {record.round} of {rounds}: {record.replies} of {record.clients} clients, "
-                f"loss {record.loss:.4f}, {record.train_seconds:.0f} s",
-                highlight=False,
+                f"loss {record.loss:.4f}, {record.train_seconds:.0f} s"
             )
         seen["rounds"] = len(records)
 
     settings = {"method": method, "rounds": rounds, "federation.timeout": 300.0}
     with Demo(out, clients, secure, settings, {"alpha": 1.0, "seed": 1}) as demo:
-        CONSOLE.print(f"{clients} nodes on loopback, {'with' if secure else 'without'} TLS; logs: {out / 'logs'}")
+        say(f"{clients} nodes on loopback, {'with' if secure else 'without'} TLS; logs: {out / 'logs'}")
         demo.start()
         demo.submit()
         finished = demo.wait(seconds=600 + 300 * rounds, watch=watch)

@@ -1,4 +1,4 @@
-"""`xfed methods`, `datasets`, `models` and `engines`: what there is, with the settings each takes.
+"""`xfed methods`, `datasets`, `models` and `engines`: what there is, and the settings each takes.
 
 The built-in components are described in `catalogue.json`, made from their code by `python -m xfed.cli.listing`, so that
 a listing need not import torch. Where the code has changed since, or a plug-in is given, they are imported and asked.
@@ -23,36 +23,39 @@ Entry = dict[str, str]
 def listing_commands(arguments: Sequence[str]) -> list[click.Command]:
     """Build the commands."""
     plugin = click.Option(["--plugin"], multiple=True, metavar="path", help="Python file that registers more")
+    wide = click.Option(["--wide"], is_flag=True, help="the settings of each, too")
     commands: list[click.Command] = []
     for kind in PACKAGES:
-        text = f"List the {kind.replace('datasets', 'data sets')} there are, with their settings."
+        text = f"List the {kind.replace('datasets', 'data sets')} there are; with --wide, their settings."
 
-        def show(plugin: Sequence[str], kind: str = kind) -> None:
+        def show(plugin: Sequence[str], wide: bool, kind: str = kind) -> None:
             if click.get_current_context().invoked_subcommand is None:
-                _show(kind, plugin)
+                _show(kind, plugin, wide)
 
         if kind == "models" and "describe" in arguments:
             from xfed.cli.models import DESCRIBE
 
-            commands.append(click.Group(kind, callback=show, params=[plugin], help=text, commands=[DESCRIBE]))
+            commands.append(click.Group(kind, callback=show, params=[plugin, wide], help=text, commands=[DESCRIBE]))
         elif kind == "models":
             text += " 'xfed models describe NAME' shows one in figures."
-            commands.append(click.Group(kind, callback=show, params=[plugin], help=text, invoke_without_command=True))
+            commands.append(
+                click.Group(kind, callback=show, params=[plugin, wide], help=text, invoke_without_command=True)
+            )
         else:
-            commands.append(click.Command(kind, callback=show, params=[plugin], help=text))
+            commands.append(click.Command(kind, callback=show, params=[plugin, wide], help=text))
     return commands
 
 
-def _show(kind: str, plugins: Sequence[str]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+def _show(kind: str, plugins: Sequence[str], wide: bool) -> None:
+    from rich.text import Text
 
-    table = Table(show_lines=True)
-    table.add_column("name", style="bold", no_wrap=True)
-    table.add_column("what it is, and the settings it takes")
-    for entry in entries(kind, plugins):
-        table.add_row(entry["name"], entry["text"])
-    Console().print(table)
+    from xfed.report.terminal import show_listing
+
+    body = []
+    for each in entries(kind, plugins):
+        text = each["text"] if wide else each["text"].partition("\n")[0]
+        body.append((Text(each["name"], style="bold"), Text.from_markup(text)))
+    show_listing(["name", "what it is, and the settings it takes" if wide else "what it is"], body, apart=wide)
 
 
 def entries(kind: str, plugins: Sequence[str] = ()) -> list[Entry]:
@@ -76,10 +79,11 @@ def _described() -> dict[str, list[Entry]]:
     found: dict[str, list[Entry]] = {}
     for role, registry in ROLES.items():
         found[f"{role}s"] = []
-        for component in registry:
+        for component in sorted(registry, key=lambda each: each.name):
             lines = [component.summary()]
             for name, kind, default, text in setting_lines(component.Settings):
-                lines.append(f"[cyan]{component.name}.{name}[/cyan] \\[{kind}] = {default}: {text}")
+                given = "" if default is None else f" = {default}"
+                lines.append(f"[cyan]{component.name}.{name}[/cyan] \\[{kind}]{given}: {text}")
             found[f"{role}s"].append({"name": component.name, "text": "\n".join(lines)})
     return found
 

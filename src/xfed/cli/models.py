@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
-from rich.console import Console
 
 from xfed.cli.options import gather
 from xfed.experiment import Experiment
 from xfed.models.describe import describe
-from xfed.report.terminal import show_table
+from xfed.report.terminal import say, show_table
 
 
 def _describe(name: str, assignments: Sequence[str], **chosen: Any) -> None:
@@ -31,11 +30,9 @@ def _describe(name: str, assignments: Sequence[str], **chosen: Any) -> None:
         title=f"{name} on {experiment.dataset}: {card.input_shape} → {len(card.classes)} classes",
         wide=True,
     )
-    Console().print(
+    say(
         f"backbone {description.backbone:,} parameters, exits {description.exits:,}; the last exit "
-        f"({description.last_exit:,}) adds {description.last_exit_share:.3%} to the backbone's traffic",
-        highlight=False,
-        soft_wrap=True,
+        f"({description.last_exit:,}) adds {description.last_exit_share:.3%} to the backbone's traffic"
     )
 
 

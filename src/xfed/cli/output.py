@@ -8,10 +8,10 @@ from itertools import count
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from xfed.errors import InputError
 from xfed.progress import Shown
+from xfed.report.terminal import say
 
 QUIET = click.Option(["-q", "--quiet"], is_flag=True, help="print errors alone")
 VERBOSE = click.Option(["-v", "--verbose"], is_flag=True, help="a line for every round and every client")
@@ -41,9 +41,9 @@ class Output:
         return not self.progress
 
     def say(self, text: str) -> None:
-        """Print a line, whole even where it is longer than the terminal."""
+        """Print a line, unless nothing is wanted."""
         if not self.quiet:
-            Console().print(text, highlight=False, soft_wrap=True, markup=False)
+            say(text)
 
 
 def number_for(texts: Callable[[str], Mapping[Path, str]]) -> str:

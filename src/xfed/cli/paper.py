@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from xfed.cli.options import DATA_DIR, ENGINE, REUSE, SET, WORKERS, gather, out_option, parse_seeds
 from xfed.cli.output import OF_TRAINING, Output, number_for
@@ -21,6 +19,7 @@ from xfed.paper.catalogue import ARTEFACTS, artefact
 from xfed.paper.kept import KeptRun
 from xfed.paper.page import write_page
 from xfed.paper.scales import SCALES, Choice, Scale
+from xfed.report.terminal import show_listing
 from xfed.runs.finding import find_runs
 
 
@@ -30,12 +29,8 @@ def paper_commands(arguments: Sequence[str]) -> list[click.Command]:
 
 
 def _list() -> None:
-    table = Table()
-    for column in ("name", "in the paper", "what it shows"):
-        table.add_column(column, no_wrap=column == "name")
-    for each in ARTEFACTS.values():
-        table.add_row(each.name, each.place, each.title)
-    Console().print(table)
+    body = [(each.name, each.place, each.title) for each in ARTEFACTS.values()]
+    show_listing(["name", "in the paper", "what it shows"], body, whole=2)
 
 
 def parse_numbers(text: str | None) -> tuple[float, ...] | None:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import click
-from rich.console import Console
 
 from xfed.cli.output import Output
 from xfed.comparison import Planned, carry_out
 from xfed.errors import Interrupted
 from xfed.estimates import seconds_left
+from xfed.report.terminal import say
 from xfed.runs.reader import Run, open_run
-from xfed.units import duration
+from xfed.units import counted, duration
 
 PLAN = click.Option(["--plan", "only_plan"], is_flag=True, help="only say what is left to do")
 
@@ -24,7 +24,7 @@ def carry_out_told(planned: Sequence[Planned], output: Output) -> list[Run]:
     try:
         return carry_out(planned, output.progress, Teller(planned, output))
     except Interrupted:
-        Console(stderr=True).print("interrupted; the same command goes on where it stopped", highlight=False)
+        say("interrupted; the same command goes on where it stopped", stderr=True)
         raise click.exceptions.Exit(130) from None
 
 
@@ -35,12 +35,12 @@ def tell_plan(planned: Sequence[Planned], output: Output) -> None:
     runs = {each.root: each for each in planned}.values()
     done = sum(each.done for each in runs)
     begun = sum(each.found is not None and not each.done for each in runs)
-    text = f"{len(runs)} run{'s' * (len(runs) > 1)}: {done} finished"
+    text = f"{counted(len(runs), 'run')}: {done} finished"
     if begun:
         text += f", {begun} begun"
     if done < len(runs):
         text += f", {len(runs) - done} left, {duration(seconds_left(planned))}"
-    Console(stderr=True).print(text, highlight=False)
+    say(text, stderr=True)
 
 
 class Teller:
@@ -61,4 +61,4 @@ class Teller:
         runs = {each.root for each in now}
         e = left[0].experiment
         text = f"run {len(runs) - len(left) + 1} of {len(runs)}: {e.method} on {e.dataset}, seed {e.seed}"
-        Console(stderr=True).print(f"{text}; {duration(seconds_left(now))} left", highlight=False)
+        say(f"{text}; {duration(seconds_left(now))} left", stderr=True)

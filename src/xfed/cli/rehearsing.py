@@ -16,6 +16,6 @@ def tell_rehearsal(experiment: Experiment, output: Output) -> None:
     output.say(experiment.to_yaml().rstrip())
     output.say("")
     rounds = tried.experiment.training.rounds
-    show_table(["in one round", "round 1", f"round {rounds}", "run, all clients"], tried.by_round())
+    show_table(["in one round", "round 1", f"round {rounds}", "run, all clients"], tried.by_round(), wide=True)
     for line in tried.in_all():
         output.say(line)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from xfed.cli.options import DEVICE, RUNS, out_option
 from xfed.errors import InputError
 from xfed.report.page.build import write_page
+from xfed.report.terminal import say
 from xfed.runs.finding import find_runs
+from xfed.units import counted
 from xfed_runtime.device import Device, DeviceError
 
 
@@ -42,5 +43,4 @@ def _report(paths: Sequence[Path], out: Path, device: Path | None) -> None:
         except DeviceError as error:
             raise InputError(str(error)) from None
     write_page(runs, out, latencies)
-    size = out.stat().st_size / 1e6
-    Console().print(f"{len(runs)} runs in {out} ({size:.1f} MB)", highlight=False, soft_wrap=True)
+    say(f"{counted(len(runs), 'run')} in {out} ({out.stat().st_size / 1e6:.1f} MB)")

@@ -9,12 +9,11 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from xfed.cli.output import WIDE
 from xfed.errors import InputError
 from xfed.report.differences import Difference, differences
-from xfed.report.terminal import show_table
+from xfed.report.terminal import say, show_caption, show_listing, show_table
 from xfed.runs.finding import folders
 from xfed.runs.lock import holder
 from xfed.runs.reader import Run, open_run
@@ -59,9 +58,10 @@ def _runs(folder: Path, wide: bool) -> None:
     header = ["run", "method", "state", "rounds", "accuracy (%)", "age", "data"]
     room = None if wide else max(LEAST_NAME, Console().width - LEAST_BESIDE)
     body = [[_shortened(name, room), *cells] for _, name, cells in sorted(found, reverse=True)]
-    show_table(header, body, ranks=[0, 3, 1, 4, 2, 5, 6], texts=3, wide=wide)
+    if show_table(header, body, ranks=[0, 3, 1, 4, 2, 5, 6], texts=3, wide=wide):
+        show_caption("", hidden=True)
     for path in damaged:
-        Console().print(f"{path} is damaged: 'xfed check {path}' says how", highlight=False, soft_wrap=True)
+        say(f"{path} is damaged: 'xfed check {path}' says how")
 
 
 def _shortened(name: str, room: int | None) -> str:
@@ -96,17 +96,12 @@ def _age(seconds: float) -> str:
 
 def _diff(a: Path, b: Path) -> None:
     found: Mapping[str, Sequence[Difference]] = differences(open_run(a), open_run(b))
-    console = Console()
     for kind, rows in found.items():
-        if not rows:
-            console.print(f"no difference in {kind}", highlight=False)
-            continue
-        table = Table(title=kind, title_justify="left")
-        for name in ("", str(a), str(b)):
-            table.add_column(name, overflow="fold")
-        for row in rows:
-            table.add_row(row.name, _text(row.first), _text(row.second))
-        console.print(table)
+        if rows:
+            body = [(row.name, _text(row.first), _text(row.second)) for row in rows]
+            show_listing([kind, str(a), str(b)], body)
+        else:
+            say(f"no difference in {kind}")
 
 
 def _text(value: Any) -> str:

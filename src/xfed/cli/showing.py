@@ -18,6 +18,7 @@ from xfed.report.tables import show
 from xfed.runs.directory import FIGURE
 from xfed.runs.finding import find_runs
 from xfed.runs.reader import Run
+from xfed.units import counted
 
 
 def showing_commands(arguments: Sequence[str]) -> list[click.Command]:
@@ -81,7 +82,7 @@ def show_run(run: Run, output: Output) -> None:
     rows = collect([run]) if evaluated else []
     macs, kernels = run.exit_macs, Kernels.of_note(run.environment()["kernels"])
     state = "finished" if run.finished else f"after round {done}; {run.going_on()}"
-    output.say(f"{run.path}: {e.method} on {e.dataset}, {e.training.rounds} rounds, seed {e.seed}, {state}")
+    output.say(f"{run.path}: {e.method} on {e.dataset}, {counted(e.training.rounds, 'round')}, seed {e.seed}, {state}")
     for change in run.changes():
         output.say(f"continued otherwise: {change}")
     if not evaluated:

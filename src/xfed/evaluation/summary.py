@@ -1,7 +1,7 @@
 """From rows per round, client and exit to the numbers that tables show.
 
 acc_i = mean over exits of client i's accuracies. Reported is the unweighted mean over clients and the
-population standard deviation over clients (spec section 1).
+population standard deviation over clients.
 """
 
 from __future__ import annotations

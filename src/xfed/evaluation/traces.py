@@ -1,7 +1,7 @@
 """Exit traces: what every exit would have answered for every sample, and how sure it was.
 
 Sweeps, calibration, risk bounds and figures are computed from traces, without running a network again. Signals are
-kept in float32: float16 would move samples across a threshold (spec/inference.md, section 3).
+kept in float32: float16 would move samples across a threshold.
 """
 
 from __future__ import annotations

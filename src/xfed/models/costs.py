@@ -1,6 +1,6 @@
 """What running and training a network costs, in multiply-accumulate operations (MACs).
 
-Two conventions (spec/inference.md, section 1). Exact, used everywhere: convolutions, linear layers and the
+Two conventions. Exact, used everywhere: convolutions, linear layers and the
 matrix products of attention; one multiply and add together is one MAC; no bias, normalisation or pooling.
 Thop, to compare with the paper's figures for image networks: the same, plus 4 for each element of a BatchNorm
 and k + 1 for each output of a global average pool over k positions. In both, the cost of leaving at an exit

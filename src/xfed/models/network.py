@@ -37,7 +37,7 @@ class ExitOutputs(NamedTuple):
 
 
 class Exit(nn.Module):
-    """Global average pool and one linear layer with bias (spec section 1.1); other exits pool in another way."""
+    """Global average pool and one linear layer with bias; other exits pool in another way."""
 
     def __init__(self, width: int, classes: int) -> None:
         super().__init__()

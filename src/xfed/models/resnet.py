@@ -17,7 +17,7 @@ STAGES = 4
 class ResNet18(ModelSource):
     """Four stages of residual blocks, each twice as wide as the one before, an exit after each (CIFAR-100, Tiny).
 
-    The variant for small images (spec section 1.1): a 3 × 3 stem with stride 1, no max-pool; the stem belongs to
+    The variant for small images: a 3 × 3 stem with stride 1, no max-pool; the stem belongs to
     the first stage. Convolutions start from a normal distribution with variance 2 / (kernel area × channels out)
     (He et al., 2015), normalisation at the identity, exits as torch's linear layers do.
     """

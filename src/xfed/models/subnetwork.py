@@ -29,7 +29,7 @@ class Level:
 
 
 class NarrowConv2d(nn.Conv2d):
-    """A convolution with part of its channels; its output is divided by the share, to keep its scale (spec 4.1)."""
+    """A convolution with part of its channels; its output is divided by the share, to keep its scale."""
 
     share: float = 1.0
 

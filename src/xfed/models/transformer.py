@@ -23,7 +23,7 @@ State = tuple[Tensor, Tensor]
 class Transformer(ModelSource):
     """Transformer encoder over token ids, an exit on the first token after each layer (the paper's AgNews network).
 
-    Id 0 is padding, the first token is `<cls>` (spec section 1.1). Embeddings start from a normal distribution
+    Id 0 is padding, the first token is `<cls>`. Embeddings start from a normal distribution
     with variance 1 / width and are scaled by √width, so that they have the size of the sinusoidal positions
     (Vaswani et al., 2017); the weights of the layers start from Glorot's uniform distribution, biases from 0.
     """

@@ -162,7 +162,7 @@ class Algorithm(Component):
     def joint(self, client: Client) -> Objective:
         """Give the loss every method starts from: (1/m) Σ_j CE_j, with local distillation where it is asked for.
 
-        Local distillation adds Σ_{j<m} τ² KL(own last exit ‖ exit j) with τ = 2, live and detached (spec 5.4).
+        Local distillation adds Σ_{j<m} τ² KL(own last exit ‖ exit j) with τ = 2, live and detached.
         """
         last = client.exits - 1
         if self.local_kd == "off" or last == 0:

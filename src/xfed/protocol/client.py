@@ -24,7 +24,7 @@ PART_NAMES = tuple(part.key for part in Parts.MODEL | Parts.STATISTICS)
 
 
 class Schedule(BaseSettings):
-    """The local training everyone shares: η_t = rate · decay^(t−1) in round t, counted from 1 (spec section 1)."""
+    """The local training everyone shares: η_t = rate · decay^(t−1) in round t, counted from 1."""
 
     epochs: int
     rate: float

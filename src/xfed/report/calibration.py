@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 
 from xfed.calibration.outcomes import Outcome
 from xfed.calibration.policies import Calibration, ClientPolicy
 from xfed.calibration.risk import RiskLimit
-from xfed.report.terminal import show_table
+from xfed.report.terminal import say, show_caption, show_table
 
 KINDS = (("expected", "calibration: expected"), ("reported", "test: reported"))
 
 
 def show(calibration: Calibration, folder: Path, wide: bool = False) -> None:
     """Print the mean over clients of what was expected and of what the test samples say."""
-    console = Console()
     full = calibration.costs[-1]
     exits = [f"exit {j + 1}" for j in range(len(calibration.costs))]
     header = ["samples", "clients", "accuracy", "full model", "differs", calibration.unit, "of full", *exits]
@@ -28,9 +26,10 @@ def show(calibration: Calibration, folder: Path, wide: bool = False) -> None:
         if known:
             body.append([name, str(len(known)), *_cells(known, full)])
     ranks = [0, 8, 1, 2, 6, 7, 3, *[4] * len(exits)]
-    show_table(header, body, title=f"{calibration.wish}; mean ± std over clients", ranks=ranks, wide=wide)
+    if show_table(header, body, title=f"{calibration.wish}; mean ± std over clients", ranks=ranks, wide=wide):
+        show_caption("", hidden=True)
     if not any(each.reported for each in calibration.clients):
-        console.print("the run has no test trace: expected figures only", highlight=False)
+        say("the run has no test trace: expected figures only")
     if isinstance(calibration.wish, RiskLimit):
         show_guarantees(calibration.clients, calibration.wish, wide)
     chosen = [
@@ -40,8 +39,8 @@ def show(calibration: Calibration, folder: Path, wide: bool = False) -> None:
     based = ", ".join(f"{basis}: {bases.count(basis)}" for basis in dict.fromkeys(bases))
     if chosen:
         spread = f"{min(chosen):.4g} to {max(chosen):.4g}, median {np.median(chosen):.4g}"
-        console.print(f"thresholds: {spread}; based on: {based}", highlight=False, soft_wrap=True)
-    console.print(f"policies: {folder}", highlight=False, soft_wrap=True)
+        say(f"thresholds: {spread}; based on: {based}")
+    say(f"policies: {folder}")
 
 
 def show_guarantees(clients: Sequence[ClientPolicy], limit: RiskLimit, wide: bool = False) -> None:

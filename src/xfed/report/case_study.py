@@ -85,8 +85,8 @@ def show(measured: Sequence[Measured], setup: Setup, wide: bool = False) -> None
     """Print the table to the terminal."""
     found = lines(measured)
     styles = ["bold" if line.early else "" for line in found]
-    show_table(HEADER, [_cells(line) for line in found], texts=2, styles=styles, wide=wide)
-    show_caption(notes(setup), wide)
+    hidden = show_table(HEADER, [_cells(line) for line in found], texts=2, styles=styles, wide=wide)
+    show_caption(notes(setup), wide, hidden)
 
 
 def markdown(measured: Sequence[Measured], setup: Setup) -> str:

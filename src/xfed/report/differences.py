@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from xfed.experiment.experiment import SECTIONS
 from xfed.runs.reader import Run
 from xfed.runs.settings import flat
 
@@ -36,9 +37,15 @@ def _unlike(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Differe
 
 
 def _settings(run: Run) -> dict[str, Any]:
-    """Give all settings by dotted name, but for where the run is."""
-    plain = run.experiment.model_dump(mode="json", exclude={"place": {"out", "data_dir", "plugin"}})
-    return dict(flat(plain))
+    """Give all settings by the names that the command line has for them, but for where the run is."""
+    e = run.experiment
+    chosen = {"method": e.method, "dataset": e.dataset, "model": e.model, "engine": e.place.engine}
+    plain = e.model_dump(mode="json", exclude={"place": {"out", "data_dir", "plugin"}})
+    components = {chosen[role]: values for role, values in plain.pop("settings").items()}
+    sections = [plain.pop(name) for name in SECTIONS]
+    return dict(
+        flat({**plain, **{name: value for section in sections for name, value in section.items()}, **components})
+    )
 
 
 def _surroundings(run: Run) -> dict[str, Any]:

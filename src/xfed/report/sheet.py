@@ -109,8 +109,8 @@ class Sheet:
         """Print the table to the terminal, with what of the notes fits two lines; files hold all of both."""
         texts = next((j for j in range(len(self.header)) if not self._is_text(j)), len(self.header))
         body = [[_shown(cell) for cell in row] for row in self.rows]
-        show_table(self.header, body, title=self.title, texts=texts, wide=wide)
-        show_caption(self.notes, wide)
+        hidden = show_table(self.header, body, title=self.title, texts=texts, wide=wide)
+        show_caption(self.notes, wide, hidden)
 
     def _is_text(self, column: int) -> bool:
         return any(isinstance(row[column], str) for row in self.rows)

@@ -12,7 +12,7 @@ from xfed.experiment import Experiment
 from xfed.report.rows import MethodRow, mean
 from xfed.report.terminal import show_caption, show_table
 from xfed.runs.reader import Run
-from xfed.units import size
+from xfed.units import counted, size
 
 CAPTION = (
     "Accuracy in % on each client's own test samples: averaged over exits, then mean ± std over clients. "
@@ -149,7 +149,7 @@ def warnings(rows: Sequence[MethodRow], runs: Sequence[Run]) -> list[str]:
     told = []
     unseen = max(row.untrained for row in rows)
     if unseen:
-        told.append(f"Up to {unseen:g} evaluated clients never took part (columns: trained, never).")
+        told.append(f"Of the evaluated clients, up to {unseen:g} never took part (columns: trained, never).")
     evaluated, clients = max(len(run.summary().last.trained) for run in runs), runs[0].experiment.dealing.clients
     if evaluated < clients:
         told.append(f"Evaluated: a sample of {evaluated:,} clients, each counting for the clients it stands for.")
@@ -168,9 +168,9 @@ def warnings(rows: Sequence[MethodRow], runs: Sequence[Run]) -> list[str]:
             planned = any(change.setting == "rounds" for change in run.changes())
             by_total = BY_TOTAL if planned and run.experiment.algorithm().plans_by_total else ""
             told.append(f"{who}, was continued otherwise: {', '.join(map(str, run.changes()))}{by_total}.")
-    counted = sum(row.seeds for row in rows)
-    if counted < len(runs):
-        told.append(f"{len(runs) - counted} runs have the settings and the seed of another and do not count.")
+    again = len(runs) - sum(row.seeds for row in rows)
+    if again:
+        told.append(f"Left out: {counted(again, 'run')} with the settings and the seed of another.")
     codes = {run.environment()["code"] for run in runs}
     if len(codes) > 1:
         by_code = ", ".join(f"{code}: {_names(runs, code)}" for code in sorted(codes))
@@ -200,7 +200,7 @@ def show(rows: Sequence[MethodRow], runs: Sequence[Run], wide: bool = False) -> 
     if wide:
         show_caption(notes(rows, runs), wide)
         return
-    show_caption(f"{settings_in_words(runs)}. {SHORT}{'; --wide: more' * hidden}.", wide=True)
+    show_caption(f"{settings_in_words(runs)}. {SHORT}.", wide=True, hidden=hidden)
     for warning in warnings(rows, runs):
         show_caption(warning, wide=True)
 

@@ -1,18 +1,45 @@
-"""Tables on a terminal: as many columns as fit, the important ones first, and captions of two lines."""
+"""Lines and tables on a terminal, all in one style: paths as they are, tables that fit, captions of two lines."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
 GAP = 2
 CAPTION_LINES = 2
+MORE = " --wide: more."
+
+
+def say(text: str, stderr: bool = False) -> None:
+    """Print a line as it is, whole even where it is longer than the terminal."""
+    Console(stderr=stderr).print(Text(text), soft_wrap=True)
+
+
+def show_listing(
+    header: Sequence[str],
+    body: Sequence[Sequence[str | Text]],
+    *,
+    title: str = "",
+    whole: int = 1,
+    numbers: Container[int] = (),
+    apart: bool = False,
+) -> None:
+    """Print a table of words: after the first `whole` columns, text goes on in the next line; `apart`: rows too."""
+    table = _table()
+    table.leading = int(apart)
+    for column, name in enumerate(header):
+        justify: JustifyMethod = "right" if column in numbers else "left"
+        table.add_column(Text(name), justify=justify, no_wrap=column < whole, overflow="fold")
+    for row in body:
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    _print_title(title)
+    Console().print(table)
 
 
 def show_table(
@@ -33,17 +60,25 @@ def show_table(
     chosen = list(range(len(header)))
     if not wide:
         chosen = fitting(header, body, ranks or range(len(header)), console.width)
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 0, 0, 1))
+    table = _table()
     for column in chosen:
-        justify = "left" if column < texts else "right"
-        table.add_column(Text(header[column]), justify=justify, no_wrap=True)  # type: ignore[arg-type]
+        justify: JustifyMethod = "left" if column < texts else "right"
+        table.add_column(Text(header[column]), justify=justify, no_wrap=True)
     for number, row in enumerate(body):
         table.add_row(*(Text(row[column]) for column in chosen), style=styles[number] if styles else None)
     needed = console.measure(table, options=console.options.update(width=10_000)).maximum
-    if title:
-        console.print(Text(title, style="italic"), soft_wrap=True)
+    _print_title(title)
     Console(width=max(console.width, needed)).print(table)
     return len(chosen) < len(header)
+
+
+def _table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 0, 0, 1))
+
+
+def _print_title(title: str) -> None:
+    if title:
+        Console().print(Text(title, style="italic"), soft_wrap=True)
 
 
 def fitting(header: Sequence[str], body: Sequence[Sequence[str]], ranks: Sequence[int], width: int) -> list[int]:
@@ -57,11 +92,15 @@ def fitting(header: Sequence[str], body: Sequence[Sequence[str]], ranks: Sequenc
     return sorted(chosen)
 
 
-def show_caption(text: str, wide: bool = False) -> None:
-    """Print what must be said with a table: whole sentences, on two lines at most unless all is wanted."""
+def show_caption(text: str, wide: bool = False, hidden: bool = False) -> None:
+    """Print what must be said with a table: whole sentences, on two lines at most unless all is wanted.
+
+    Where columns are hidden, it ends with how to see them.
+    """
     console = Console()
-    told = text if wide else first_sentences(text, CAPTION_LINES * console.width)
-    console.print(Text(told, style="dim"))
+    more = MORE * hidden
+    told = text if wide else first_sentences(text, CAPTION_LINES * console.width - len(more))
+    console.print(Text((told + more).strip(), style="dim"))
 
 
 def first_sentences(text: str, room: int) -> str:

@@ -1,7 +1,7 @@
 """Distillation: shallow exits learn from a teacher's logits.
 
 Σ_{j ∈ students} τ² KL(softmax(z_teacher / τ) ‖ softmax(z_j / τ)), mean over the batch; no gradient reaches the
-teacher (Section 4.4 of the paper; spec 5.2 f to i).
+teacher (Section 4.4 of the paper).
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Sum(Objective):
 class JointExits(Objective):
     """Mean cross-entropy of the exits: Σ_{j ∈ active} CE(z_j, y) / m.
 
-    The weight is 1 / m whatever the number of active exits (Section 4.4; spec 5.2 i).
+    The weight is 1 / m whatever the number of active exits (Section 4.4).
     """
 
     def __call__(self, batch: Batch) -> Tensor:

@@ -25,7 +25,7 @@ def _pairs(batch: Batch, reference: Reference) -> Iterator[tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Proximal(Objective):
-    """(strength / 2) ‖w − reference‖²: squared, so that its gradient is strength · (w − reference) (spec 1.2)."""
+    """(strength / 2) ‖w − reference‖²: squared, so that its gradient is strength · (w − reference)."""
 
     reference: Reference
     strength: float

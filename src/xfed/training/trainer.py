@@ -232,7 +232,7 @@ class Trainer:
         """Give a second network with `model`'s numbers, in evaluation mode except for BatchNorm.
 
         Its BatchNorm layers normalise by the batch at hand and update nothing (momentum 0): a teacher on a
-        client's stale running statistics is useless (spec 5.2 f). Where statistics are averaged, `by_batch` is off.
+        client's stale running statistics is useless. Where statistics are averaged, `by_batch` is off.
         """
         network = copy.deepcopy(self.network).eval().requires_grad_(False)
         copied = self.layout.bind(network, self.device)

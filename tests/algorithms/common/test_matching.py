@@ -1,4 +1,4 @@
-"""Teacher weights against a solver, their optimality conditions, the spec's worked table, and X-FED's mixing."""
+"""Teacher weights against a solver, their optimality conditions, worked examples, and X-FED's mixing."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_projection_keeps_its_precision_far_from_the_origin() -> None:
     assert np.array_equal(project_on_simplex(rows), [[0.75, 0.25, 0.0]] * 2)
 
 
-# The worked table of own weights, spec 5.2 e
+# Worked examples of own weights
 
 COSINES = [0.0, 0.05, 0.1, 0.3, 0.5, 0.9]
 OWN_WEIGHTS = {

@@ -178,7 +178,7 @@ def test_chance_decides_only_among_the_tied() -> None:
 
 
 def share_by_the_paper(name: ScheduleName, t: int, rounds: int) -> Decimal:
-    """R(t) as spec 5.2 d words it, to 50 digits."""
+    """R(t) as the paper words it, to 50 digits."""
     with localcontext() as context:
         context.prec = 50
         x = Decimal(2 * t) / Decimal(rounds)

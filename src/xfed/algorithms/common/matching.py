@@ -1,4 +1,4 @@
-"""Cross-client teacher matching: whose last exits a client learns from (Section 4.3; spec 5.1 step 5).
+"""Cross-client teacher matching: whose last exits a client learns from (Section 4.3).
 
 The paper's quadratic program, max_k kᵀc − μ‖k − 1/n‖² over the simplex, is exactly the Euclidean projection
 of 1/n + c/(2μ) onto it: sorting replaces a solver.

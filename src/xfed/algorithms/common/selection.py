@@ -1,4 +1,4 @@
-"""Conflict-aware student selection: which exits train in a round (Section 4.2; spec 5.1 steps 1 and 2).
+"""Conflict-aware student selection: which exits train in a round (Section 4.2).
 
 Pure functions on arrays and integers, without any federation around them.
 """

@@ -20,7 +20,7 @@ WAY_OUT = "partition_by 'overlapping', where clients may share samples"
 def dirichlet(
     labels: Indices, clients: int, alpha: float, minimum: int, rng: np.random.Generator, cap: bool = True
 ) -> list[Indices]:
-    """Deal out samples with label skew Dir(α) (Section 5.1 of the paper; spec section 1).
+    """Deal out samples with label skew Dir(α) (Section 5.1 of the paper).
 
     For each class, shares over clients are drawn from Dir(α·1) and the class is cut along them. With `cap`, as in
     PFLlib, a client that already holds its fair number N / n gets no more: sizes then vary less. All is drawn again
