@@ -16,13 +16,15 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from tests.bits import spy
 from tests.conftest import tiny
 from tests.flower.local import CLIENTS
 from tests.flower.test_server_app import same_tensors
 from xfed import Run, open_run, run
+from xfed.cli import execute
 from xfed.flower.demo import Demo
 from xfed.flower.keys import make_keys
-from xfed.flower.processes import free_port
+from xfed.flower.processes import Programs, free_port
 from xfed.flower.project import write_project
 from xfed.runs.store import ClientStore
 
@@ -197,11 +199,15 @@ def test_traffic_is_what_flower_counts(demo: Callable[..., Demo]) -> None:
     assert from_nodes == pytest.approx(counted["up"], rel=0.05)
 
 
-def test_no_process_is_left(demo: Callable[..., Demo]) -> None:
-    federation = demo(clients=2)
-    federation.start()
-    groups = [process.pid for process in federation.programs.running.values()]
-    federation.programs.end_all()
-    for group in groups:
+def test_the_demo_leaves_a_report_and_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started = spy(monkeypatch, Programs, "start")
+    options = ["--clients", "2", "--rounds", "1", "--secure", "--out", str(tmp_path / "demo")]
+    assert execute(["flower", "demo", *options]) == 0
+    assert "round 1 of 1: 2 of 2 clients" in capsys.readouterr().out
+    assert (tmp_path / "demo" / "report.html").stat().st_size > 100_000
+    assert len(started) == 3
+    for process in started:
         with pytest.raises(ProcessLookupError):
-            os.killpg(group, 0)
+            os.killpg(process.pid, 0)

@@ -17,6 +17,7 @@ from flwr.app import Error, Message, RecordDict
 from tests.conftest import tiny
 from tests.flower.local import CLIENTS, CONFIG, LocalGrid, make_nodes
 from xfed import InputError, Run, open_run, run
+from xfed.cli import execute
 from xfed.errors import ClientError
 from xfed.flower.intake import REFUSED
 from xfed.flower.server_app import conduct, settings_from
@@ -87,6 +88,8 @@ def test_the_bits_of_serial(federate: Callable[..., Run], tmp_path: Path, method
 
 def test_counts_leave_a_node_traces_and_models_do_not(federate: Callable[..., Run], tmp_path: Path) -> None:
     done = federate(LocalGrid(make_nodes(tmp_path)))
+    assert execute(["show", str(done.path)]) == 0
+    assert execute(["report", str(done.path), "-o", str(tmp_path / "report.html")]) == 0
     assert done.trace("test") is None
     assert list(done.directory.models.glob("*")) == []
     assert len(done.clients()) == CLIENTS
