@@ -6,8 +6,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -16,9 +19,14 @@ import torch
 from tests.bits import differences
 from tests.conftest import tiny
 from xfed import InputError, Run, Watcher, run
+from xfed.data.dealing.partition import Partition
 from xfed.engines import ray as ray_engine
 from xfed.engines.ray import Shelf
 from xfed.engines.workers.place import from_arrays, to_arrays
+from xfed.protocol.algorithm import methods
+from xfed.protocol.engine import Job
+from xfed.protocol.message import Message
+from xfed.protocol.words import Briefing
 
 os.environ |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}  # loopback, silence
 pytest.importorskip("ray")
@@ -93,12 +101,15 @@ def numbers(finished: Run) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.slow
-def test_two_machines_end_with_the_bits_of_serial(cluster: Any, train: Callable[..., Run]) -> None:
+def test_every_method_ends_with_the_bits_of_serial_on_two_machines(cluster: Any, train: Callable[..., Run]) -> None:
     cluster.add_node(num_cpus=1)
-    for method in ("xfed", "fedper", "ditto", "fedpac"):
+    found = {}
+    for method in [each.name for each in methods if each.__module__.startswith("xfed.")]:
         settings = {"method": method, "rounds": 2}
         far = train(f"{method}-ray", engine="ray", ray={"address": cluster.address}, **settings)
-        assert differences(train(f"{method}-serial", **settings), far) == []
+        found[method] = differences(train(f"{method}-serial", **settings), far)
+    assert {"xfed", "fedper", "ditto", "fedpac"} <= found.keys()
+    assert [method for method, names in found.items() if names] == []
 
 
 def only_good_news(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,6 +186,60 @@ def test_data_in_files_is_opened_by_the_workers(
     monkeypatch.setattr("xfed.data.dataset.Dataset.to_bytes", lambda self: pytest.fail("no need to ship the data"))
     far = train("ray", engine="ray", workers=1, **settings)
     assert differences(train("serial", **settings), far) == []
+
+
+@dataclass
+class Desk:
+    """What the engine asks of Ray before work starts, on a cluster with eight cores and two GPUs."""
+
+    resources: dict[str, float] = field(default_factory=lambda: {"CPU": 8.0, "GPU": 2.0})
+    asked: dict[str, float] = field(default_factory=dict)
+    devices: list[str] = field(default_factory=list)
+
+    def module(self) -> Any:
+        ray = MagicMock()
+        ray.is_initialized.return_value = False
+        ray.nodes.return_value = []
+        ray.cluster_resources.return_value = self.resources
+        ray.remote.return_value.options.side_effect = self._options
+        return ray
+
+    def _options(self, **asked: float) -> Any:
+        self.asked = asked
+        return SimpleNamespace(remote=self._hire)
+
+    def _hire(self, briefing: Any, partition: Any, device: str) -> Any:
+        self.devices.append(device)
+        return SimpleNamespace(open_data=SimpleNamespace(remote=lambda reopen: None))
+
+
+def opened(desk: Desk, monkeypatch: pytest.MonkeyPatch, device: str, **settings: Any) -> None:
+    monkeypatch.setattr(ray_engine, "import_ray", lambda address: desk.module())
+    briefing, data = Briefing({}, {}, {}, Message(), {}, 1), SimpleNamespace(reopen=None)
+    job = Job(briefing, data, Partition.of([]), MagicMock(), None, device)  # type: ignore[arg-type]
+    engine = ray_engine.RayEngine(ray_engine.RayEngine.Settings(**settings))
+    engine.open(job)
+    engine._staff()
+
+
+def test_gpus_are_asked_of_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    opened(desk, monkeypatch, "cuda", gpus=0.5)
+    assert desk.asked == {"num_cpus": 0, "num_gpus": 0.5}
+    assert desk.devices == ["cuda"] * 4, "two GPUs, half a one per worker"
+    desk = Desk()
+    opened(desk, monkeypatch, "cpu")
+    assert desk.asked == {"num_cpus": 1, "num_gpus": 0}
+    assert desk.devices == ["cpu"] * 8
+
+
+def test_a_driver_needs_no_gpu_but_its_workers_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not torch.cuda.is_available():
+        with pytest.raises(InputError, match="device is 'cuda': torch cannot use this device here"):
+            tiny(device="cuda")
+    assert tiny(engine="ray", device="cuda").place.device == "cuda"
+    with pytest.raises(InputError, match="device is 'cuda', but Ray finds no GPU on this machine"):
+        opened(Desk({"CPU": 8.0}), monkeypatch, "cuda")
 
 
 def test_a_tensor_is_put_into_the_store_once() -> None:

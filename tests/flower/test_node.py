@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 pytest.importorskip("flwr")
 
+from tests.data.published import jpeg, write_folder
 from tests.flower.local import CONFIG, LocalGrid, make_nodes
 from xfed import InputError
 from xfed.cli import execute
@@ -70,6 +72,42 @@ def test_before_the_end_there_is_nothing_to_take_home(tmp_path: Path) -> None:
     make_nodes(tmp_path, [0])
     with pytest.raises(InputError, match=r"took no part in federation None; it has: none"):
         own_run(Node.open(tmp_path / "0"))
+
+
+LOADER = '''
+import torch
+from xfed.data.dataset import Dataset, dataset
+
+
+@dataset("steps")
+def steps() -> Dataset:
+    """Dark and light pictures."""
+    labels = torch.arange(20) % 2
+    images = (labels * 200).to(torch.uint8)[:, None, None, None].expand(20, 1, 8, 8).contiguous()
+    return Dataset("steps", images, labels, classes=("dark", "light"))
+'''
+CLASSES = {"npz": 3, "folder": 2, "steps": 2}
+
+
+@pytest.mark.parametrize("dataset", CLASSES)
+def test_data_in_the_nodes_own_folder(tmp_path: Path, dataset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    home = tmp_path / "home"
+    data = {
+        "npz": {"npz": {"path": "own.npz"}},
+        "folder": {"folder": {"path": "pictures"}},
+        "steps": {"plugin": "loader.py"},
+    }[dataset]
+    nodes = make_nodes(home, [0], data={"dataset": dataset, **data})
+    np.savez(home / "0" / "own.npz", x=np.zeros((30, 8, 8), np.uint8), y=np.arange(30) % 3)
+    pictures = {f"{letter}/{n}.png": jpeg((n, 0, 0), (8, 8), "PNG") for letter in "ab" for n in range(10)}
+    write_folder(home / "0" / "pictures", pictures)
+    (home / "0" / "loader.py").write_text(LOADER)
+    node = Node.open(nodes[1000])
+    introduction = node.introduce("here")
+    assert len(introduction.card["classes"]) == CLASSES[dataset]
+    assert sum(introduction.sizes) == (30 if dataset == "npz" else 20)
+    assert not any(str(home) in str(value) for value in introduction.card.values()), "no path leaves the node"
 
 
 @pytest.mark.parametrize(

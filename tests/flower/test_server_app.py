@@ -12,14 +12,17 @@ import pytest
 import torch
 
 pytest.importorskip("flwr")
-from flwr.app import Message, RecordDict
+from flwr.app import Error, Message, RecordDict
 
 from tests.conftest import tiny
 from tests.flower.local import CLIENTS, CONFIG, LocalGrid, make_nodes
 from xfed import InputError, Run, open_run, run
+from xfed.cli import execute
 from xfed.errors import ClientError
+from xfed.flower.intake import REFUSED
 from xfed.flower.server_app import conduct, settings_from
 from xfed.flower.wire import from_records, to_records
+from xfed.protocol.algorithm import methods
 from xfed.protocol.words import Trained
 from xfed.runs.store import ClientStore
 
@@ -52,13 +55,23 @@ def changed_upload(client: int, change: Callable[[Trained], Any]) -> Callable[[M
         if word.client != client:  # type: ignore[attr-defined]
             return reply
         made = change(word)  # type: ignore[arg-type]
+        if isinstance(made, Error):
+            return Message(made, reply_to=message)
         records = made if isinstance(made, RecordDict) else to_records(federation, [made])
         return Message(records, reply_to=message)
 
     return meddle
 
 
-@pytest.mark.parametrize("method", ["xfed", "fedper", "ditto", "fedpac"])
+QUICK = {"xfed", "fedper", "ditto", "fedpac"}
+EVERY = [
+    pytest.param(each.name, marks=[] if each.name in QUICK else pytest.mark.slow)
+    for each in sorted(methods, key=lambda each: each.name)
+    if each.__module__.startswith("xfed.")
+]
+
+
+@pytest.mark.parametrize("method", EVERY)
 def test_the_bits_of_serial(federate: Callable[..., Run], tmp_path: Path, method: str) -> None:
     far = federate(LocalGrid(make_nodes(tmp_path)), method=method)
     near = run(tiny(out=tmp_path / "serial", method=method, rounds=2, clients=CLIENTS), progress=False)
@@ -75,6 +88,8 @@ def test_the_bits_of_serial(federate: Callable[..., Run], tmp_path: Path, method
 
 def test_counts_leave_a_node_traces_and_models_do_not(federate: Callable[..., Run], tmp_path: Path) -> None:
     done = federate(LocalGrid(make_nodes(tmp_path)))
+    assert execute(["show", str(done.path)]) == 0
+    assert execute(["report", str(done.path), "-o", str(tmp_path / "report.html")]) == 0
     assert done.trace("test") is None
     assert list(done.directory.models.glob("*")) == []
     assert len(done.clients()) == CLIENTS
@@ -96,8 +111,9 @@ def test_counts_leave_a_node_traces_and_models_do_not(federate: Callable[..., Ru
         (lambda t: Trained(t.client + 1, t.upload, 0.0, 0, True), "is not one to its task"),
         (lambda t: to_records("another", [t]), "a message of federation 'another'"),
         (lambda t: Trained(t.client, t.upload.having({"backbone": torch.zeros(2**21)}), 0.0, 0, True), "are allowed"),
+        (lambda t: Error(3, f"no objects: {REFUSED}more than 9 bytes"), "was rejected: it sent more than 9 bytes"),
     ],
-    ids=["NaN", "wrong shape", "another client", "another run", "too large"],
+    ids=["NaN", "wrong shape", "another client", "another run", "too large", "too large to be pulled"],
 )
 def test_a_client_that_misbehaves_is_rejected_by_name(
     federate: Callable[..., Run], tmp_path: Path, change: Callable[[Trained], Any], reason: str
@@ -175,6 +191,20 @@ def test_too_few_nodes(federate: Callable[..., Run], tmp_path: Path) -> None:
         federate(LocalGrid(make_nodes(tmp_path, [0])))
 
 
+def test_nodes_that_wait_for_others_are_asked_once(federate: Callable[..., Run], tmp_path: Path) -> None:
+    grid = LocalGrid(make_nodes(tmp_path, [0]))
+    late = make_nodes(tmp_path, [1])
+
+    def meddle(message: Message, reply: Message) -> Message:
+        grid.nodes.update(late)
+        return reply
+
+    grid.meddle = meddle
+    federate(grid, rounds=1, method="fedper", **{"federation.wait": 60.0})
+    asked = [m.metadata.dst_node_id for m in grid.pushed if m.metadata.message_type == "query"]
+    assert asked == [1000, 1001, 1000, 1001], "who they are, one by one; then both are briefed"
+
+
 def test_nodes_with_other_data_cannot_join(
     federate: Callable[..., Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -214,6 +244,8 @@ def test_settings_of_the_app() -> None:
         settings_from(CONFIG)
     with pytest.raises(InputError, match=r"unknown setting 'federation.timeuot'"):
         settings_from({**CONFIG, "federation.out": "here", "federation.timeuot": 3})
+    with pytest.raises(InputError, match=r"checkpoint_every is 5, .* allowed with nodes: 1"):
+        settings_from({**CONFIG, "federation.out": "here", "checkpoint-every": 5})
 
 
 def test_xfed_costs_what_fedper_costs_and_one_exit(federate: Callable[..., Run], tmp_path: Path) -> None:

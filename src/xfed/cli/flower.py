@@ -53,7 +53,7 @@ def flower_commands(arguments: Sequence[str]) -> list[click.Command]:
                     ["--out"], type=Path, default=Path("runs/flower-demo"), show_default=True, help="folder for it all"
                 ),
             ],
-            help="Start a SuperLink and nodes on this machine, train on digits, show progress, end everything.",
+            help="Start a SuperLink and nodes on this machine, train on digits, show progress, end everything, report.",
         )
     )
     group.add_command(
@@ -160,6 +160,7 @@ def _demo(clients: int, rounds: int, method: str, secure: bool, out: Path) -> No
         demo.submit()
         finished = demo.wait(seconds=600 + 300 * rounds, watch=watch)
     execute(["show", str(finished.path)])
+    execute(["report", str(finished.path), "-o", str(out / "report.html")])
 
 
 def _export(folder: Path, federation: str | None, budget: str | None, out: Path) -> None:

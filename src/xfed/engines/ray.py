@@ -130,6 +130,9 @@ class RayEngine(GroupEngine):
         if self.settings.address is None:
             cores = self._job.workers or os.cpu_count()
             self._ray.init("local", num_cpus=cores, include_dashboard=False, **quiet)
+            if self._on_gpu and not self._ray.cluster_resources().get("GPU"):
+                self._ray.shutdown()
+                raise InputError(f"device is {self._job.device!r}, but Ray finds no GPU on this machine")
             return
         try:
             _knock(self.settings.address)  # Ray itself would go on trying for minutes

@@ -11,6 +11,7 @@ from pydantic import (
     NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -141,9 +142,12 @@ class Evaluating(BaseSettings):
         return names
 
 
-def _known_to_torch(device: str) -> str:
+def _known_to_torch(device: str, others: ValidationInfo) -> str:
+    """Refuse what torch cannot use here, where here is where clients run: a cluster's GPUs are elsewhere."""
     import torch
 
+    if device == "cuda" and others.data.get("engine") == "ray":
+        return device
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:

@@ -11,6 +11,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from xfed.errors import InputError
+from xfed.flower.intake import REFUSED
 from xfed.flower.node import Introduction
 from xfed.flower.roster import Roster, introduction_from
 from xfed.flower.wire import from_records, to_records, values_of
@@ -96,6 +97,8 @@ class FlowerEngine(Engine):
     def _understood(self, task: Task, reply: Message) -> Trained | Evaluated | Failed:
         if reply.has_error():
             code, reason = reply.error.code, (reply.error.reason or "no reason given").strip()
+            if REFUSED in reason:
+                return Failed(task.client, f"was rejected: it sent {reason.partition(REFUSED)[2]}", "rejected")
             return Failed(task.client, f"failed: {reason} (Flower's code {code})", "lost" if code in GONE else "error")
         expected = Trained if isinstance(task, TrainTask) else Evaluated
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
+from contextlib import chdir
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -111,13 +112,17 @@ class Node:
 
     @cached_property
     def samples(self) -> tuple[Dataset, Split]:
-        """Load the node's own data, and cut it into train, calibration and test samples."""
+        """Load the node's own data, and cut it into train, calibration and test samples.
+
+        Paths in the node's settings are meant from the node's folder, wherever its SuperNode was started.
+        """
         values = {"clients": 1, **self.settings.data}
         if values["clients"] == 1 and "partition" not in values:
             values.setdefault("partition_by", "iid")
-        described = Experiment.from_mapping(values)
-        dataset = described.load_data()
-        partition = partition_of(described, dataset)
+        with chdir(self.folder):
+            described = Experiment.from_mapping(values)
+            dataset = described.load_data()
+            partition = partition_of(described, dataset)
         if self.settings.client >= len(partition):
             raise InputError(f"node.client is {self.settings.client}; the data has clients 0 to {len(partition) - 1}")
         return dataset, partition[self.settings.client]

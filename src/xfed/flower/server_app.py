@@ -30,9 +30,11 @@ from xfed.federation.loop import Federation, Patience, restore
 from xfed.federation.watching import Watcher, Watchers
 from xfed.files import write_json
 from xfed.flower.engine import FlowerEngine, reply_limit
+from xfed.flower.intake import weighed
 from xfed.flower.node import Introduction
 from xfed.flower.plan import LivePlan
 from xfed.flower.roster import Roster, common_card
+from xfed.flower.wire import PLAIN_LIMIT
 from xfed.kernels.choice import STANDARD
 from xfed.models.subnetwork import Subnetworks
 from xfed.progress import LogFile, last_line, round_line
@@ -80,6 +82,11 @@ def settings_from(config: Mapping[str, Any]) -> tuple[Experiment, FederationSett
     experiment = Experiment.from_mapping(values | given)
     if experiment.training.normalise != "fixed":
         raise InputError("normalise is 'channels', which needs all samples in one place; allowed with nodes: fixed")
+    every = experiment.place.checkpoint_every
+    if every != 1:
+        raise InputError(
+            f"checkpoint_every is {every}, and nodes keep their states of the last rounds only; allowed with nodes: 1"
+        )
     return experiment, validate(FederationSettings, own, prefix=PREFIX)
 
 
@@ -89,9 +96,10 @@ def conduct(grid: Grid, config: Mapping[str, Any]) -> Run:
     directory = RunDirectory(settings.out)
     with directory.alone(), single_thread():
         server = _Conductor(grid, settings, directory)
-        run, briefing = server.resume() if directory.settings_file.is_file() else server.found(experiment)
-        if not run.finished:
-            server.carry_out(run, briefing)
+        with weighed(lambda: server.engine.limit + PLAIN_LIMIT):
+            run, briefing = server.resume() if directory.settings_file.is_file() else server.found(experiment)
+            if not run.finished:
+                server.carry_out(run, briefing)
     return run
 
 
@@ -190,10 +198,13 @@ class _Conductor:
     # Nodes
 
     def _first_nodes(self) -> dict[int, Introduction]:
-        """Wait for enough nodes that make sense."""
+        """Wait for enough nodes that make sense; each says only once who it is, as that takes a process of its own."""
         deadline = time.monotonic() + self.settings.wait
+        found: dict[int, Introduction] = {}
         while True:
-            found = self.engine.introductions(sorted(self.grid.get_node_ids()))
+            here = set(self.grid.get_node_ids())
+            found = {node: said for node, said in found.items() if node in here}
+            found |= self.engine.introductions(sorted(here - found.keys()))
             if len(found) >= self.settings.min_nodes:
                 return found
             self._wait_for_nodes(len(found), deadline)
