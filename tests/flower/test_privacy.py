@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import xor
+
 import pytest
 import torch
+
+pytest.importorskip("flwr")
+from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 
 from xfed.flower.privacy import Blur
 from xfed.protocol.message import Message
@@ -32,3 +38,12 @@ def test_noise_has_the_promised_spread_and_is_never_the_same() -> None:
     assert float(first.std()) == pytest.approx(1.0, rel=0.03)
     assert abs(float(first.mean())) < 0.03
     assert not torch.equal(first, second)
+
+
+def test_masks_of_flower_depend_on_32_bits_of_a_key() -> None:
+    """Why secure aggregation is not offered; where this fails, Flower has better ones, and the page must change."""
+    key = bytes(range(7, 39))
+    folded = bytes(28) + bytes(reduce(xor, key[place::4]) for place in range(4))
+    [mask], [same] = (pseudo_rand_gen(each, 2**32, [(50,)]) for each in (key, folded))
+    assert len(set(mask.tolist())) > 40
+    assert mask.tolist() == same.tolist()

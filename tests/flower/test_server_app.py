@@ -191,6 +191,20 @@ def test_too_few_nodes(federate: Callable[..., Run], tmp_path: Path) -> None:
         federate(LocalGrid(make_nodes(tmp_path, [0])))
 
 
+def test_nodes_that_wait_for_others_are_asked_once(federate: Callable[..., Run], tmp_path: Path) -> None:
+    grid = LocalGrid(make_nodes(tmp_path, [0]))
+    late = make_nodes(tmp_path, [1])
+
+    def meddle(message: Message, reply: Message) -> Message:
+        grid.nodes.update(late)
+        return reply
+
+    grid.meddle = meddle
+    federate(grid, rounds=1, method="fedper", **{"federation.wait": 60.0})
+    asked = [m.metadata.dst_node_id for m in grid.pushed if m.metadata.message_type == "query"]
+    assert asked == [1000, 1001, 1000, 1001], "who they are, one by one; then both are briefed"
+
+
 def test_nodes_with_other_data_cannot_join(
     federate: Callable[..., Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -198,10 +198,13 @@ class _Conductor:
     # Nodes
 
     def _first_nodes(self) -> dict[int, Introduction]:
-        """Wait for enough nodes that make sense."""
+        """Wait for enough nodes that make sense; each says only once who it is, as that takes a process of its own."""
         deadline = time.monotonic() + self.settings.wait
+        found: dict[int, Introduction] = {}
         while True:
-            found = self.engine.introductions(sorted(self.grid.get_node_ids()))
+            here = set(self.grid.get_node_ids())
+            found = {node: said for node, said in found.items() if node in here}
+            found |= self.engine.introductions(sorted(here - found.keys()))
             if len(found) >= self.settings.min_nodes:
                 return found
             self._wait_for_nodes(len(found), deadline)
