@@ -150,7 +150,6 @@ def test_the_superlink_is_killed_and_the_run_continues(demo: Callable[..., Demo]
     assert same_tensors(finished.directory.checkpoints.read().tensors, near.directory.checkpoints.read().tensors)
 
 
-@pytest.mark.long
 def test_strangers_are_refused(demo: Callable[..., Demo], tmp_path: Path) -> None:
     """Each refusal beside a control that differs in the one thing that is to be refused, and is taken."""
     federation = demo(clients=2, secure=True)
