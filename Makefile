@@ -20,7 +20,7 @@ test-fast: $(DEVELOP)  ## the fast tests alone
 test-slow: $(DEVELOP)  ## what takes longer: bits of every method, every page of the docs, clean installations
 	$(BIN)/pytest -n auto -m "slow and not long"
 
-test-long: $(DEVELOP)  ## what takes minutes: federations of real Flower nodes, killed and resumed
+test-long: $(DEVELOP)  ## what takes minutes: larger federations of real Flower nodes, killed and come back
 	$(BIN)/pytest -m long
 
 lint: $(DEVELOP)  ## style, types, import direction

@@ -32,13 +32,15 @@ from numpy.typing import NDArray
 
 from benchmarks import bare
 from benchmarks.plain import plain_round
-from xfed import Experiment, open_run, running
+from xfed import Experiment, Watcher, open_run, running
+from xfed.federation import loop
 from xfed.federation.host import build_trainer
-from xfed.federation.loop import Federation
 from xfed.models.layout import Layout, ModelState
 from xfed.models.parts import Parts
+from xfed.protocol.algorithm import Algorithm
 from xfed.protocol.cohort import Cohort
 from xfed.protocol.message import Message
+from xfed.protocol.server import Server
 from xfed.randomness import Purpose
 from xfed.runs.store import ClientStore
 from xfed.training.trainer import EVALUATION_BATCH, Stream
@@ -75,7 +77,7 @@ def experiment_of(method: str, width: int, kernels: str, options: argparse.Names
 
 
 @dataclass
-class Race:
+class Race(Watcher):
     """Watches a run: after every round of xfed, lets the bare loop run the same round."""
 
     experiment: Experiment
@@ -94,16 +96,16 @@ class Race:
     @contextmanager
     def noting_cohorts(self) -> Iterator[None]:
         """Note who takes part in a round, and which exits train there."""
-        downloads = Federation._downloads
+        downloads = loop.downloads
 
-        def noting(federation: Federation, cohort: Cohort) -> dict[int, Message]:
-            messages = downloads(federation, cohort)
+        def noting(algorithm: Algorithm, server: Server, cohort: Cohort) -> dict[int, Message]:
+            messages = downloads(algorithm, server, cohort)
             everything = list(range(bare.STAGES))
             self.cohort = cohort.clients
             self.students = {c: messages[c].values.get("students", everything) for c in cohort.clients}  # type: ignore[misc]
             return messages
 
-        with patch.object(Federation, "_downloads", noting):
+        with patch.object(loop, "downloads", noting):
             self._begin = perf_counter()
             yield
         self.cores.close()

@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 from benchmarks.memory import peak
-from xfed import run
+from xfed import Watcher, run
 from xfed.experiment import Experiment
 from xfed.runs.checkpoint import Checkpoint, Checkpoints
 from xfed.runs.store import ClientStore
@@ -32,7 +32,7 @@ MOST_TIME, MOST_MEMORY = 1.3, 2.0
 BOOKED_ROUNDS = 10
 
 
-class Clock:
+class Clock(Watcher):
     """Notes when rounds end."""
 
     def __init__(self) -> None:

@@ -8,11 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.peers.contest import Clock
-from xfed import Experiment, run
+from xfed import Experiment, Watcher, run
 from xfed.runs.records import RoundRecord
 
 
-class Noting:
+class Noting(Watcher):
     """Watches a run, and ends it after the contest's rounds."""
 
     def __init__(self, clock: Clock, samples: list[int]) -> None:

@@ -18,7 +18,7 @@ import torch
 
 from tests.bits import differences
 from tests.conftest import tiny
-from xfed import InputError, Run, Watcher, run
+from xfed import ClientError, InputError, Run, Watcher, run
 from xfed.data.dealing.partition import Partition
 from xfed.engines import ray as ray_engine
 from xfed.engines.ray import Shelf
@@ -195,9 +195,11 @@ class Desk:
     resources: dict[str, float] = field(default_factory=lambda: {"CPU": 8.0, "GPU": 2.0})
     asked: dict[str, float] = field(default_factory=dict)
     devices: list[str] = field(default_factory=list)
+    trouble: Exception | None = None
 
     def module(self) -> Any:
         ray = MagicMock()
+        ray.init.side_effect = self.trouble
         ray.is_initialized.return_value = False
         ray.nodes.return_value = []
         ray.cluster_resources.return_value = self.resources
@@ -240,6 +242,12 @@ def test_a_driver_needs_no_gpu_but_its_workers_do(monkeypatch: pytest.MonkeyPatc
     assert tiny(engine="ray", device="cuda").place.device == "cuda"
     with pytest.raises(InputError, match="device is 'cuda', but Ray finds no GPU on this machine"):
         opened(Desk({"CPU": 8.0}), monkeypatch, "cuda")
+
+
+def test_ray_that_does_not_start_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = Desk(trouble=Exception("The current node timed out during startup.\nMore of it."))
+    with pytest.raises(ClientError, match=r"^Ray did not start on this machine \(The current node timed out .*\.\)$"):
+        opened(late, monkeypatch, "cpu")
 
 
 def test_a_tensor_is_put_into_the_store_once() -> None:

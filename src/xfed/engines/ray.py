@@ -129,7 +129,11 @@ class RayEngine(GroupEngine):
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         if self.settings.address is None:
             cores = self._job.workers or os.cpu_count()
-            self._ray.init("local", num_cpus=cores, include_dashboard=False, **quiet)
+            try:
+                self._ray.init("local", num_cpus=cores, include_dashboard=False, **quiet)
+            except Exception as error:  # Ray has no kind of its own for this
+                self._ray.shutdown()
+                raise ClientError(f"Ray did not start on this machine ({_first_line(error)})") from None
             if self._on_gpu and not self._ray.cluster_resources().get("GPU"):
                 self._ray.shutdown()
                 raise InputError(f"device is {self._job.device!r}, but Ray finds no GPU on this machine")
@@ -138,8 +142,8 @@ class RayEngine(GroupEngine):
             _knock(self.settings.address)  # Ray itself would go on trying for minutes
             self._ray.init(address=self.settings.address, **quiet)
         except (OSError, ValueError, RuntimeError) as error:
-            first = str(error).strip().splitlines()[0]
-            raise InputError(f"ray.address is {self.settings.address!r}: no Ray cluster answers ({first})") from None
+            reason = f"no Ray cluster answers ({_first_line(error)})"
+            raise InputError(f"ray.address is {self.settings.address!r}: {reason}") from None
 
     def close(self) -> None:
         """End all workers, and the cluster if it was started here."""
@@ -236,8 +240,7 @@ class RayEngine(GroupEngine):
         """Live with a worker that never came to work, unless they keep doing so."""
         self._false_starts += 1
         if self._false_starts >= FALSE_STARTS:
-            first = str(error).strip().splitlines()[0]
-            raise ClientError(f"{FALSE_STARTS} workers of the Ray cluster did not start ({first})")
+            raise ClientError(f"{FALSE_STARTS} workers of the Ray cluster did not start ({_first_line(error)})")
 
     def _dismiss(self, worker: _Worker) -> None:
         """Let go of a worker that is gone or too slow; another is hired when the cluster is next looked at."""
@@ -260,7 +263,10 @@ class RayEngine(GroupEngine):
                 yield from (Failed(t.client, f"did not answer within {limit:g} s", "timeout") for t in worker.doing)
 
 
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def _lost(tasks: Sequence[Task], error: Exception) -> list[Failed]:
-    first = str(error).strip().splitlines()[0]
-    reason = f"was lost {DEATHS_PER_TASK} times with its worker ({type(error).__name__}: {first})"
+    reason = f"was lost {DEATHS_PER_TASK} times with its worker ({type(error).__name__}: {_first_line(error)})"
     return [Failed(task.client, reason, "lost") for task in tasks]
