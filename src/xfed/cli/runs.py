@@ -18,6 +18,7 @@ from xfed.report.terminal import show_table
 from xfed.runs.finding import folders
 from xfed.runs.lock import holder
 from xfed.runs.reader import Run, open_run
+from xfed.spelling import spelt
 
 LEAST_NAME, LEAST_BESIDE = 24, 42
 """Characters that a run's path gets at least, and those that state, accuracy and method take beside it."""
@@ -105,7 +106,8 @@ def _diff(a: Path, b: Path) -> None:
         for name in ("", str(a), str(b)):
             table.add_column(name, overflow="fold")
         for row in rows:
-            table.add_row(row.name, _text(row.first), _text(row.second))
+            cells = (row.name, _text(row.first), _text(row.second))
+            table.add_row(*(spelt(cell, console.encoding) for cell in cells))
         console.print(table)
 
 

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from xfed.spelling import spelt
+
 GAP = 2
 CAPTION_LINES = 2
 
@@ -30,6 +32,8 @@ def show_table(
     The first `texts` columns stand to the left, the others are numbers. Without ranks, the last columns go first.
     """
     console = Console()
+    header = [spelt(cell, console.encoding) for cell in header]
+    body = [[spelt(cell, console.encoding) for cell in row] for row in body]
     chosen = list(range(len(header)))
     if not wide:
         chosen = fitting(header, body, ranks or range(len(header)), console.width)
@@ -60,6 +64,7 @@ def fitting(header: Sequence[str], body: Sequence[Sequence[str]], ranks: Sequenc
 def show_caption(text: str, wide: bool = False) -> None:
     """Print what must be said with a table: whole sentences, on two lines at most unless all is wanted."""
     console = Console()
+    text = spelt(text, console.encoding)
     told = text if wide else first_sentences(text, CAPTION_LINES * console.width)
     console.print(Text(told, style="dim"))
 
