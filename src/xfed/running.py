@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from traceback import extract_tb
 
 import torch
 
@@ -157,8 +158,11 @@ def carry_out(
             _advise(told, run)
             raise told from None
         except Exception as error:
-            _advise(error, run)
-            raise
+            blamed = _blame(error, run, server.round)
+            _advise(blamed or error, run)
+            if blamed is None:
+                raise
+            raise blamed from error
         finally:
             engine.close()
     with _interruptible(directory):
@@ -166,16 +170,29 @@ def carry_out(
     return run
 
 
+def _blame(error: Exception, run: Run, round: int) -> ClientError | None:
+    """Say which line of a plug-in an error of the server's side came from, where it came from one."""
+    files = {str(path): plain_name(path.name) for path in run.experiment.place.plugin}
+    lines = [frame for frame in extract_tb(error.__traceback__) if frame.filename in files]
+    if isinstance(error, ClientError | OSError) or not lines:
+        return None
+    where = f"line {lines[-1].lineno}, in {lines[-1].name}"
+    what = f"{type(error).__name__}: {error}"
+    return ClientError(f"plug-in {files[lines[-1].filename]!r} failed after round {round} ({where}): {what}")
+
+
 def _advise(error: Exception, run: Run) -> None:
     """Add to an error that stopped a run what the run can be continued with."""
     again, done = f"xfed resume {run.path}", run.directory.checkpoints.rounds()
     kept = f"rounds up to {done[-1]} are kept" if done else "nothing is lost"
     if isinstance(error, ClientError) and error.failure == "diverged":
-        lower = f"{again} --lr {run.experiment.training.lr / 2:g}"
+        training = run.experiment.training
+        lower = f"{again} --lr {min(training.lr / 2, type(training).model_fields['lr'].default):g}"
         earlier = f"; with --round {done[0]}, after an earlier round" if len(done) > 1 else ""
+        drop = f"; '{again} --on-failure drop' leaves such clients out" if training.on_failure == "stop" else ""
         error.add_note(
-            f"{kept}, but going on alike would diverge again: '{lower}' goes on with half the learning rate{earlier}; "
-            f"'{again} --on-failure drop' leaves such clients out. The run records either."
+            f"{kept}, but going on alike would diverge again: '{lower}' goes on with a lower learning rate{earlier}"
+            f"{drop}. The run records that."
         )
     elif isinstance(error, ClientError) and run.experiment.place.plugin:
         mended = " ".join(f"--plugin {plain_name(path.name)}" for path in run.experiment.place.plugin)

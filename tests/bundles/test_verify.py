@@ -145,6 +145,13 @@ def test_from_run_to_verdict(train: Callable[..., Run], tmp_path: Path, capfd: p
     assert execute(["verify", str(bundle), "--run", str(run.path)]) == 0
     assert f"the same as PyTorch (computed anew from {run.path})" in capfd.readouterr().out
     assert str(run.path.parent) not in (bundle / "bundle.json").read_text()
+    for client in (0, 1, 2, 5):  # PyTorch's answers are computed for some of them
+        damaged = tmp_path / f"damaged-{client}"
+        shutil.copytree(run.path, damaged)
+        model = damaged / "models" / f"client-{client:06d}.safetensors"
+        model.write_bytes(model.read_bytes()[:-4])
+        assert execute(["verify", str(bundle), "--run", str(damaged)]) == 2
+        assert f"'{model}' is damaged: it has" in capfd.readouterr().err
     assert execute(["device-bench", str(bundle), "-o", str(tmp_path / "device.json"), "--repetitions", "3"]) == 0
     assert execute(["device-bench", str(bundle), "-o", str(tmp_path / "x.json"), "--provider", "Abacus"]) == 2
     assert "no execution provider 'Abacus' here" in capfd.readouterr().err

@@ -79,6 +79,9 @@ def test_sweep(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute([*command, "--plan"]) == 0
     assert "6 runs: 0 finished, 6 left, about" in capsys.readouterr().err
     assert execute(command) == 0
+    text = Path("runs/sweep/sweep.md").read_text(encoding="utf-8")
+    assert "digits, convnet; " in text
+    assert "seed 1, 2. Accuracy of the last evaluation" in text
     with Path("runs/sweep/sweep.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [(row["method"], row["xfed.mu"]) for row in rows] == [("xfed", "0.3"), ("xfed", "0.9"), ("fedper", "–")]

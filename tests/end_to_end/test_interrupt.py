@@ -83,6 +83,22 @@ def test_interrupted_while_starting(tmp_path: Path, number: signal.Signals) -> N
             started.rename(tmp_path / f"run-{delay}")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("delay", [0.0, 0.2, 0.8])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_while_workers_start(tmp_path: Path, number: signal.Signals, delay: float) -> None:
+    """A terminal sends Ctrl-C to the fork server too, which imports torch just then."""
+    session = start(tmp_path, engine="processes", rounds=500)
+    assert session.wait_until(lambda: session.fork_server() is not None, PATIENCE), session.end(PATIENCE)
+    time.sleep(delay)
+    session.processes()
+    os.killpg(session.main.pid, number)
+    assert session.wait_until_gone(PATIENCE), session.processes()
+    told = [line for line in session.end(PATIENCE).splitlines() if line and ": round " not in line]
+    assert told == ["xfed: interrupted; continue with 'xfed resume run'"]
+    assert session.segments() == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_when_all_is_done(number: signal.Signals) -> None:
     """While Python itself ends: nothing is left to save or to tell."""

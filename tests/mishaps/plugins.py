@@ -54,6 +54,13 @@ CASES = [
         1,
     ),
     plugin(
+        "an error on the server",
+        f"{HEAD}{METHOD}    def aggregate(self, server, uploads): return uploads['mine']",
+        r"plug-in 'mine\.py' failed after round 0 \(line 5, in aggregate\): TypeError: .*\n"
+        r"nothing is lost: .*'xfed resume r --plugin mine\.py' does so with a mended plug-in",
+        1,
+    ),
+    plugin(
         "an error at work",
         f"{TRAIN}raise KeyError('my bug')",
         r"client \d in round 1 failed:\n(.|\n)*KeyError: 'my bug'(.|\n)*--plugin mine\.py' does so with a mended",
@@ -62,21 +69,22 @@ CASES = [
     plugin(
         "an upload of another size",
         f"{TRAIN}return xfed.Message({{'backbone': torch.ones(3)}}, {{'samples': 1}})",
-        r"client \d in round 1 was rejected: ",
+        r"client \d in round 1 was rejected: its upload lacks 'last_exit'",
         1,
     ),
     Mishap(
         "divergence",
         f"run {SMALL} --method fedavg --lr 1e20 --out r",
         r"client \d in round 1 diverged: its loss is nan\n"
-        r"nothing is lost, but going on alike would diverge again: 'xfed resume r --lr 5e\+19' goes on with half the "
-        r"learning rate; 'xfed resume r --on-failure drop' leaves such clients out\. The run records either\.",
+        r"nothing is lost, but going on alike would diverge again: 'xfed resume r --lr 0\.1' goes on with a lower "
+        r"learning rate; 'xfed resume r --on-failure drop' leaves such clients out\. The run records that\.",
         code=1,
     ),
     Mishap(
         "divergence at home",
         f"run {SMALL} --method local --lr 1e20 --out r --on-failure drop",
-        r"round 1 has answers of 0 of \d clients, and min_replies is 1; the first to fail: client \d diverged",
+        r"round 1 has answers of 0 of \d clients, and min_replies is 1; the first to fail: client \d diverged: .*\n"
+        r"nothing is lost, .*'xfed resume r --lr 0\.1' goes on with a lower learning rate\. The run",
         code=1,
     ),
 ]

@@ -24,6 +24,8 @@ from xfed.runs.directory import RunDirectory
 
 CASES = {"settings": settings.CASES, "data": data.CASES, "plug-ins": plugins.CASES, "runs": runs.CASES}
 ALL = [(kind, case) for kind, cases in CASES.items() for case in cases]
+TOLD: dict[str, tuple[str, str]] = {}
+"""What was expected and what was told of the mishaps so far."""
 PLUGIN = "import xfed\n@xfed.method('mishap')\nclass Mishap(xfed.Algorithm):\n    travels = xfed.Parts.MODEL\n"
 
 
@@ -86,6 +88,10 @@ def test_mishap(kind: str, case: Mishap, meet: Callable[[Mishap], tuple[int, str
         assert told.startswith("xfed: ")
         assert told.count("\n") == 1, "one sentence"
     assert not Path("hacked").exists()
+    for other, (sentence, said) in TOLD.items():
+        assert not re.search(case.sentence, said), f"what is told of {other!r} would do here as well: too vague"
+        assert not re.search(sentence, told), f"what is told here would do of {other!r} as well: too vague"
+    TOLD[f"{kind}: {case.name}"] = case.sentence, told
 
 
 def test_the_corpus_is_large_and_every_case_its_own() -> None:

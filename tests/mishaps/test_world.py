@@ -101,3 +101,6 @@ def test_an_alphabet_without_plus_minus(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     accuracy = made.summary().last
     assert f"{100 * accuracy.mean:.2f} +- {100 * accuracy.std:.2f}".encode() in done.stdout
+    header, rule, *rows = done.stdout.decode("ascii").splitlines()[1:5]
+    assert set(rule) == {"-", "+"}
+    assert {len(line) for line in (header, *rows)} == {len(rule)}, "columns stand below each other"

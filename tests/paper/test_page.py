@@ -14,6 +14,7 @@ from xfed import Run
 from xfed.cli import execute
 from xfed.errors import InputError
 from xfed.paper.kept import KeptRun, kept_runs
+from xfed.report.sheet import Number
 
 
 @pytest.fixture
@@ -66,6 +67,18 @@ def test_the_page_says_what_the_metrics_say(runs: list[Run], tmp_path: Path) -> 
     text = (folder / "README.md").read_text(encoding="utf-8")
     assert "seeds ±" in text
     assert (folder / "figure.svg").is_file()
+
+
+@pytest.mark.parametrize(("way", "said"), [("dirichlet", "12.34"), ("iid", "")])
+def test_published_numbers_stand_beside_partitions_of_their_kind(
+    train: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, said: str
+) -> None:
+    monkeypatch.setattr("xfed.paper.published.accuracy", lambda *_: Number(12.34))
+    run = train(method="fedper", partition_by=way, rounds=1)
+    assert execute(["paper", "keep", str(run.path), "--to", str(tmp_path / "kept")]) == 0
+    assert execute(["paper", "page", str(tmp_path / "kept")]) == 0
+    with (tmp_path / "kept" / "table.csv").open(encoding="utf-8") as file:
+        assert next(csv.DictReader(file))["published"][:5] == said
 
 
 def test_damaged_and_empty_folders(runs: list[Run], tmp_path: Path) -> None:

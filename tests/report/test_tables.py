@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
 
 from tests.bits import vouch
 from xfed import Run
+from xfed.cli import execute
 from xfed.report.rows import collect
-from xfed.report.tables import cells
+from xfed.report.tables import cells, notes
 
 
 def test_seconds_of_training_stand_beside_what_was_computed(train: Callable[..., Run]) -> None:
@@ -21,3 +28,44 @@ def test_seconds_of_training_stand_beside_what_was_computed(train: Callable[...,
     place = header.index("GMAC")
     assert header[place + 1] == "s/round"
     assert body[0][place : place + 2] == ["2.00", "2.50"]  # three clients a round
+
+
+@pytest.fixture
+def dealt(tmp_path: Path) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Ways of dealing samples out: how each is called in a caption, and its settings."""
+    x = np.random.default_rng(1).integers(0, 255, (120, 8, 8)).astype(np.uint8)
+    np.savez(tmp_path / "mine.npz", x=x, y=np.arange(120) % 3, client=np.arange(120) // 20)
+    starts = range(0, 240, 40)
+    clients = [{"train": list(range(i, i + 30)), "test": list(range(i + 30, i + 40))} for i in starts]
+    (tmp_path / "split.json").write_text(json.dumps({"clients": clients}))
+    own = {"dataset": "npz", "npz": {"path": tmp_path / "mine.npz"}, "partition_by": "natural"}
+    return {
+        "dirichlet": ("Dir(0.7)", {"alpha": 0.7}),
+        "iid": ("iid", {"partition_by": "iid"}),
+        "pathological": ("4 classes per client", {"partition_by": "pathological", "classes_per_client": 4}),
+        "natural": ("natural clients", own),
+        "file": ("partition file split.json", {"partition": tmp_path / "split.json"}),
+    }
+
+
+@pytest.mark.parametrize("way", ["dirichlet", "iid", "pathological", "natural", "file"])
+def test_captions_say_how_samples_were_dealt_out(
+    train: Callable[..., Run],
+    dealt: dict[str, tuple[str, dict[str, Any]]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+) -> None:
+    words, settings = dealt[way]
+    run = train(rounds=1, **settings)
+    page = tmp_path / "page.html"
+    assert f" per round, {words}, 1 × " in notes(collect([run]), [run])
+    monkeypatch.setenv("COLUMNS", "200")
+    for command in (["show", run.path], ["runs", run.path.parent], ["report", run.path, "-o", page]):
+        assert execute([str(word) for word in command]) == 0
+    told, written = capsys.readouterr().out, page.read_text(encoding="utf-8")
+    assert told.count(f", {words}, ") == 2
+    assert f', {words}"' in written
+    if way != "dirichlet":
+        assert "Dir(" not in told + written

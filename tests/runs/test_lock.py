@@ -62,6 +62,8 @@ def test_two_processes_on_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[
         time.sleep(0.1)
     assert execute(["resume", str(path)]) == 2
     assert f"is in use by process {first.pid} on {socket.gethostname()} since 20" in capsys.readouterr().err
+    assert execute(["run", "--seed", "9", "--out", str(path)]) == 2
+    assert f"is in use by process {first.pid} on" in capsys.readouterr().err
     assert execute(["check", str(path)]) == 0
     assert f"being worked on by process {first.pid} on" in capsys.readouterr().out
     first.send_signal(signal.SIGKILL)

@@ -143,6 +143,8 @@ def references_of(bundle: Bundle, run: Run) -> list[Reference]:
     """Compute references anew from the run that a bundle was exported from."""
     if bundle.manifest.content["card"]["fingerprint"] != run.environment()["fingerprint"]:
         raise InputError(f"bundle {str(bundle.root)!r} was not exported from run {str(run.path)!r}")
+    for client in bundle.clients:
+        run.check_model(client)
     return [
         Reference.from_json(client, reference(run.model(client), run.card))
         for client in few(bundle.clients, REFERENCED)

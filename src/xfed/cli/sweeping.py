@@ -29,6 +29,7 @@ from xfed.cli.planning import PLAN, carry_out_told, tell_plan
 from xfed.comparison import Reuse, plan_runs
 from xfed.components import load_plugins
 from xfed.report.sheet import Cell, Number, Sheet, accuracy
+from xfed.report.tables import settings_in_words
 from xfed.runs.reader import Run
 from xfed.sweep import Point, plan_sweep, read_grid
 
@@ -118,7 +119,8 @@ def table(found: Sequence[tuple[Point, Sequence[Run]]]) -> Sheet:
         rows.append([point.method, *settings, *chosen[: 2 * aside], accuracy(runs), *exits, *padding])
     more = ["held out (%)", "best"] if aside else []
     header = ["method", *keys, *more, "averaged (%)", *(f"exit {j + 1} (%)" for j in range(most))]
-    return Sheet("Sweep", header, rows, NOTES + HELD_OUT * aside)
+    what = settings_in_words([run for _, runs in found for run in runs])
+    return Sheet("Sweep", header, rows, f"{what}. {NOTES}{HELD_OUT * aside}")
 
 
 def _held_out(runs: Sequence[Run]) -> float | None:

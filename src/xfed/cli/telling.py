@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import os
 import sys
 import traceback
@@ -12,11 +11,9 @@ from typing import TextIO
 import click
 
 from xfed.errors import ClientError, InputError, Interrupted, in_words
+from xfed.spelling import SPELL_OUT
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
-SPELL_OUT = "xfed.spell_out"
-SPELLINGS = {"±": "+-", "×": "x", "–": "-", "−": "-", "─": "-", "━": "-", "→": "->", "≤": "<=", "≥": ">=", "μ": "mu",
-             "λ": "lambda", "α": "alpha", "ε": "eps", "δ": "delta", "●": "*", "…": "..."}  # fmt: skip
 NO_MEMORY = ("can't allocate memory", "out of memory")
 """How torch words it."""
 
@@ -73,17 +70,9 @@ def _came_of_an_interrupt(error: BaseException | None) -> bool:
 
 def ready_output() -> None:
     """Let output that the terminal's alphabet lacks (±, ×) be spelt out instead of ending the command."""
-    codecs.register_error(SPELL_OUT, _spelt_out)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure") and not (stream.encoding or "").lower().startswith("utf"):
             stream.reconfigure(errors=SPELL_OUT)
-
-
-def _spelt_out(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    lacking = error.object[error.start : error.end]
-    return "".join(SPELLINGS.get(character, "?") for character in lacking), error.end
 
 
 def flush_output() -> None:

@@ -11,7 +11,7 @@ import signal
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from multiprocessing.connection import wait
 
@@ -21,6 +21,7 @@ from pydantic import Field, PositiveFloat
 from xfed.components import BaseSettings
 from xfed.engines.workers.process import Worker
 from xfed.engines.workers.segments import share_samples
+from xfed.engines.workers.signals import undisturbed
 from xfed.protocol.engine import GroupEngine, Job, engine
 from xfed.protocol.words import Evaluated, Failed, Task, Trained
 
@@ -28,23 +29,6 @@ DEATHS_PER_TASK = 3
 PARTING_SECONDS = 1.0
 """What idle workers get to end by themselves."""
 log = logging.getLogger("xfed")
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Let signals wait until the block is done; where Python handles none, in other threads, nothing changes."""
-    caught: list[int] = []
-    before = {}
-    with suppress(ValueError):
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, lambda received, _: caught.append(received))
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler or signal.SIG_DFL)
-        if caught:
-            signal.raise_signal(caught[0])
 
 
 @engine("processes")
@@ -66,7 +50,7 @@ class ProcessEngine(GroupEngine):
 
     def close(self) -> None:
         """End all workers, and soon: those at work are not waited for."""
-        with _undisturbed():
+        with undisturbed():
             for worker in self._workers:
                 worker.leave()
             until = time.monotonic() + PARTING_SECONDS
@@ -78,8 +62,10 @@ class ProcessEngine(GroupEngine):
     def results(self, groups: Iterable[Sequence[Task]]) -> Iterator[Trained | Evaluated | Failed]:
         """Deal groups of tasks out one by one, each taken only when a worker is free for it."""
         if not self._workers:
-            for device in worker_devices(self._job.device, self._job.workers):
-                self._workers.append(Worker(self._job, device))
+            devices = worker_devices(self._job.device, self._job.workers)
+            self._workers = [Worker(self._job, device) for device in devices]
+            for worker in self._workers:
+                worker.start()
         waiting = iter(groups)
         again: deque[Sequence[Task]] = deque()
         deaths: Counter[int] = Counter()
@@ -123,9 +109,10 @@ class ProcessEngine(GroupEngine):
 
     def _replace(self, worker: Worker) -> None:
         """Put a new worker in the place of one that is gone."""
-        with _undisturbed():
+        with undisturbed():
             worker.close()
-        self._workers[self._workers.index(worker)] = Worker(self._job, worker.device)
+        fresh = self._workers[self._workers.index(worker)] = Worker(self._job, worker.device)
+        fresh.start()
 
 
 def cause_of_death(code: int | None) -> str:

@@ -142,9 +142,9 @@ def _table(rows: Sequence[Row]) -> Sheet:
         if held_out:
             values = [value for run in row.runs if (value := run.facts.get("held_out")) is not None]
             line.append(over_seeds([100 * value for value in values]) if values else None)
-        plain = row.label == row.method
-        alpha = first.experiment.dealing.alpha
-        line.append(published.accuracy("Table 1", first.experiment.dataset, row.method, alpha) if plain else None)
+        e = first.experiment
+        alike = row.label == row.method and e.dealing.way == "dirichlet"
+        line.append(published.accuracy("Table 1", e.dataset, row.method, e.dealing.alpha) if alike else None)
         line.append(", ".join(str(run.experiment.seed) for run in row.runs))
         line += [Number(first.facts["bytes_up"] / 1000, digits=1), Number(first.facts["macs"] / 1e9)]
         body.append(line)

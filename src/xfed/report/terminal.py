@@ -11,6 +11,8 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from xfed.spelling import spelt
+
 GAP = 2
 CAPTION_LINES = 2
 MORE = " --wide: more."
@@ -31,15 +33,15 @@ def show_listing(
     apart: bool = False,
 ) -> None:
     """Print a table of words: after the first `whole` columns, text goes on in the next line; `apart`: rows too."""
-    table = _table()
+    console, table = Console(), _table()
     table.leading = int(apart)
     for column, name in enumerate(header):
         justify: JustifyMethod = "right" if column in numbers else "left"
-        table.add_column(Text(name), justify=justify, no_wrap=column < whole, overflow="fold")
+        table.add_column(Text(spelt(name, console.encoding)), justify=justify, no_wrap=column < whole, overflow="fold")
     for row in body:
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        table.add_row(*(Text(spelt(cell, console.encoding)) if isinstance(cell, str) else cell for cell in row))
     _print_title(title)
-    Console().print(table)
+    console.print(table)
 
 
 def show_table(
@@ -57,6 +59,8 @@ def show_table(
     The first `texts` columns stand to the left, the others are numbers. Without ranks, the last columns go first.
     """
     console = Console()
+    header = [spelt(cell, console.encoding) for cell in header]
+    body = [[spelt(cell, console.encoding) for cell in row] for row in body]
     chosen = list(range(len(header)))
     if not wide:
         chosen = fitting(header, body, ranks or range(len(header)), console.width)
@@ -99,6 +103,7 @@ def show_caption(text: str, wide: bool = False, hidden: bool = False) -> None:
     """
     console = Console()
     more = MORE * hidden
+    text = spelt(text, console.encoding)
     told = text if wide else first_sentences(text, CAPTION_LINES * console.width - len(more))
     console.print(Text((told + more).strip(), style="dim"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
@@ -22,7 +23,7 @@ from xfed.models.layout import ModelState
 from xfed.protocol.words import Evaluated
 from xfed.runs.checkpoint import Checkpoints
 from xfed.runs.index import NAME, Change, Digest, Index, Indexed
-from xfed.runs.lock import LOCK, alone
+from xfed.runs.lock import LOCK, alone, holder, in_use
 from xfed.runs.records import RoundRecord, read_metrics, read_rounds, write_metrics, write_rounds
 from xfed.runs.settings import read_settings
 from xfed_runtime.answers import Answer
@@ -75,6 +76,9 @@ class RunDirectory:
     def refuse_existing(self) -> None:
         """Make sure that nothing would be overwritten; a lock alone is what a start that was refused left."""
         if self.root.exists() and (not self.root.is_dir() or any(p.name != LOCK for p in self.root.iterdir())):
+            working = holder(self.root)
+            if working is not None and working.get("pid") != os.getpid():
+                raise in_use(self.root, working)
             raise InputError(
                 f"run directory {str(self.root)!r} exists already; give another --out, or continue it with "
                 f"'xfed resume {self.root}'"

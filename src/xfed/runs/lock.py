@@ -28,9 +28,7 @@ def alone(root: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(
-                f"run directory {str(root)!r} is in use by {in_words(_read(root))}; wait for it or stop it first"
-            ) from None
+            raise in_use(root, _read(root)) from None
         except OSError as error:
             if error.errno not in UNSUPPORTED:
                 raise
@@ -61,6 +59,11 @@ def holder(root: Path) -> dict[str, Any] | None:
     except OSError:
         return None
     return None
+
+
+def in_use(root: Path, holder: dict[str, Any]) -> InputError:
+    """Build the error for a run directory that another process works on."""
+    return InputError(f"run directory {str(root)!r} is in use by {in_words(holder)}; wait for it or stop it first")
 
 
 def in_words(holder: dict[str, Any]) -> str:

@@ -199,6 +199,11 @@ class Run:
         network.load_state_dict(tensors, strict=False)  # buffers that are no numbers of the model stay as built
         return network.eval()
 
+    def check_model(self, client: int) -> None:
+        """Make sure that the files of a client's final model are what the run wrote."""
+        self.directory.shared_tensors(client)
+        self.directory.own_tensors(client)
+
     def own_tensors(self, client: int) -> dict[str, Tensor]:
         """Read what of the final model is the client's own, by `state_dict` name."""
         return self.directory.own_tensors(client)

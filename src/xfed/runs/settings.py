@@ -11,6 +11,9 @@ import yaml
 from xfed.errors import InputError
 from xfed.runs.index import Index
 
+NAMED = 3
+"""How many edited settings a sentence names."""
+
 
 def read_settings(path: Path, index: Index | None) -> dict[str, Any]:
     """Read a run's settings, and put what it was continued with in the place of what it was started with."""
@@ -38,12 +41,15 @@ def _edited(path: Path, now: str, before: str) -> str:
     try:
         old, new = (dict(flat(yaml.safe_load(text))) for text in (before, now))
         changed = [name for name in dict.fromkeys((*old, *new)) if old.get(name) != new.get(name)]
-        what = ", ".join(f"{name} was {old.get(name)!r} and is {new.get(name)!r}" for name in changed) or "its text"
+        told = [f"{name} was {old.get(name)!r} and is {new.get(name)!r}" for name in changed[:NAMED]]
+        told += [f"and {len(changed) - NAMED} more"] if len(changed) > NAMED else []
+        what = ", ".join(told) or "its text"
     except (yaml.YAMLError, AttributeError):
         what = "it is no longer YAML"
     return (
         f"{str(path)!r} was edited after the run started ({what}), and the run's numbers are not of these settings; "
-        f"put it back, then use 'xfed resume {path.parent} --rounds N' for more rounds, or a new run for other settings"
+        f"'xfed check {path.parent} --settings' puts it back; then 'xfed resume {path.parent} --rounds N' is for more "
+        "rounds, and a new run for other settings"
     )
 
 

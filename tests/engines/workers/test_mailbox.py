@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
+from multiprocessing.shared_memory import SharedMemory
 
+import pytest
 import torch
 
 from xfed.engines.workers.mailbox import Inbox, Outbox
+from xfed.engines.workers.segments import SHARED_MEMORY
 from xfed.protocol.message import Message
 from xfed.protocol.words import ClientState
 
@@ -43,3 +47,27 @@ def test_mailbox_grows_and_does_not_copy_twice() -> None:
     finally:
         inbox.close()
         outbox.close()
+
+
+@pytest.mark.parametrize("grown", [False, True])
+def test_an_interrupt_while_memory_is_freed_waits(grown: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half freed, it would be freed once more when the worker is closed, and that fails."""
+    outbox, unlink, names = Outbox(), SharedMemory.unlink, []
+
+    def interrupted(segment: SharedMemory) -> None:
+        names.append(segment.name)
+        signal.raise_signal(signal.SIGINT)
+        unlink(segment)
+
+    outbox.put([state(0, {"a": torch.ones(3)})])
+    monkeypatch.setattr(SharedMemory, "unlink", interrupted)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            outbox.put([state(0, {"a": torch.ones(100_000)})]) if grown else outbox.close()
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        monkeypatch.undo()
+    outbox.close()
+    assert len(names) == 1, "freed once"
+    assert not (SHARED_MEMORY / names[0]).exists()

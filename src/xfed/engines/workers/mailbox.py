@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from xfed.engines.workers.segments import Segment, create_segment, open_segment
+from xfed.engines.workers.signals import undisturbed
 from xfed.protocol.words import Word, frame, unframe
 
 ALIGNMENT = 64
@@ -68,16 +69,18 @@ class Outbox:
 
     def _room(self, size: int) -> Segment:
         if self._segment is None or self._segment.size < size:
-            self.close()
-            self._segment = create_segment(max(size, ALIGNMENT))
+            with undisturbed():
+                self.close()
+                self._segment = create_segment(max(size, ALIGNMENT))
         return self._segment
 
     def close(self) -> None:
         """Free the segment."""
-        if self._segment is not None:
-            self._segment.unlink()
-            _close(self._segment)
-            self._segment, self._present = None, {}
+        with undisturbed():
+            if self._segment is not None:
+                self._segment.unlink()
+                _close(self._segment)
+                self._segment, self._present = None, {}
 
 
 class Inbox:
@@ -90,18 +93,20 @@ class Inbox:
         """Show the words in place, valid until the sender puts the next ones; or copy their tensors out."""
         told = json.loads(letter)
         if self._segment is None or self._segment.name != told["segment"]:
-            self.close()
-            self._segment = open_segment(told["segment"])
+            with undisturbed():
+                self.close()
+                self._segment = open_segment(told["segment"])
         views = [Slot(offset, dtype, tuple(shape)).view(self._segment) for offset, dtype, shape in told["slots"]]
         return unframe(told["words"], [view.clone() for view in views] if copy else views)
 
     def close(self, unlink: bool = False) -> None:
         """Let go of the segment; `unlink` frees it too, in the place of a sender that died."""
-        if self._segment is not None:
-            if unlink:
-                self._segment.unlink()
-            _close(self._segment)
-            self._segment = None
+        with undisturbed():
+            if self._segment is not None:
+                if unlink:
+                    self._segment.unlink()
+                _close(self._segment)
+                self._segment = None
 
 
 def _close(segment: Segment) -> None:

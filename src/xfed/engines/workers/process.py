@@ -10,7 +10,7 @@ import types
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from multiprocessing import util
+from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 
@@ -76,6 +76,21 @@ def _context() -> SpawnContext | ForkServerContext:
     return context
 
 
+def _ready_fork_server(context: SpawnContext | ForkServerContext) -> None:
+    """Start the fork server, where it does not run yet, deaf to Ctrl-C: while it imports, it would show a traceback.
+
+    The tracker of shared memory comes first, since its own start lets the signal in again.
+    """
+    if not isinstance(context, ForkServerContext):
+        return
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 @contextmanager
 def _without_main() -> Iterator[None]:
     """Hide the running script: a worker has no use for it, and importing it again would run it again."""
@@ -101,6 +116,17 @@ class Worker:
     since: float = 0.0
 
     def __post_init__(self) -> None:
+        self._at_exit: util.Finalize | None = None
+        self._prepare()
+
+    def _prepare(self) -> None:
+        context = _context()
+        self.connection, self._theirs = context.Pipe()
+        arguments = (self.job.dataset, self.job.partition, self.device, self._theirs)
+        self.process = context.Process(target=work, args=arguments, daemon=True)
+
+    def start(self) -> None:
+        """Start the process and brief it. Whoever calls this knows the worker already, and closes it if that fails."""
         for _ in range(START_ATTEMPTS):
             try:
                 self._start()
@@ -108,6 +134,7 @@ class Worker:
             except (EOFError, OSError) as error:  # the fork server was killed; the next attempt starts another
                 reason = error
                 time.sleep(0.1)
+                self._prepare()
         else:
             raise ClientError(f"no worker process can be started ({reason!r}); is there memory for one more?")
         self._at_exit = util.Finalize(self, _kill, (self.process.pid,), exitpriority=0)
@@ -115,18 +142,15 @@ class Worker:
             self.connection.send_bytes(self.introduction.put([self.job.briefing]))
 
     def _start(self) -> None:
-        context = _context()
-        self.connection, theirs = context.Pipe()
-        arguments = (self.job.dataset, self.job.partition, self.device, theirs)
-        self.process = context.Process(target=work, args=arguments, daemon=True)
         try:
             with _without_main():
+                _ready_fork_server(_context())
                 self.process.start()
         except BaseException:
             self.connection.close()  # a worker that comes to life after all then ends by itself
             raise
         finally:
-            theirs.close()
+            self._theirs.close()
 
     def give(self, tasks: Sequence[Task]) -> None:
         """Hand tasks over; that a worker has died shows when its answer is taken."""
@@ -153,11 +177,14 @@ class Worker:
         _kill(self.process.pid)
 
     def close(self, seconds: float = 0.0) -> None:
-        """Wait for the end of the process, no longer than that, and free its memory."""
-        self._at_exit.cancel()
-        self.connection.close()
+        """Wait for the end of the process, no longer than that, and free its memory; it may never have started."""
+        if self._at_exit is not None:
+            self._at_exit.cancel()
+        for end in (self.connection, self._theirs):
+            end.close()
         died = bool(self.doing)
-        self.process.join(timeout=seconds)
+        if self.process.pid is not None:
+            self.process.join(timeout=seconds)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
