@@ -31,8 +31,7 @@ def show_listing(
     apart: bool = False,
 ) -> None:
     """Print a table of words: after the first `whole` columns, text goes on in the next line; `apart`: rows too."""
-    table = _table()
-    table.leading = int(apart)
+    table = _table(between_rows=int(apart))
     for column, name in enumerate(header):
         justify: JustifyMethod = "right" if column in numbers else "left"
         table.add_column(Text(name), justify=justify, no_wrap=column < whole, overflow="fold")
@@ -72,8 +71,8 @@ def show_table(
     return len(chosen) < len(header)
 
 
-def _table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 0, 0, 1))
+def _table(between_rows: int = 0) -> Table:
+    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 0, 0, 1), leading=between_rows)
 
 
 def _print_title(title: str) -> None:
