@@ -1,3 +1,5 @@
+"""Softmax, running answers and signals, by hand."""
+
 from __future__ import annotations
 
 import math

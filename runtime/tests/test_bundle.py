@@ -1,3 +1,5 @@
+"""Bundles that are opened, and the many that must be refused."""
+
 from __future__ import annotations
 
 import hashlib

@@ -1,3 +1,5 @@
+"""Latency tables: files, quantiles, and what is no table."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Pixels and texts as the network takes them, and what is neither."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Policies: simulated and run alike, exact at their thresholds, refused where they do not fit."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""A network that answers: order, pieces, budgets and deadlines."""
+
 from __future__ import annotations
 
 from dataclasses import replace

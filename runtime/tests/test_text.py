@@ -1,3 +1,5 @@
+"""From text to token ids, with numpy alone."""
+
 from __future__ import annotations
 
 import ast

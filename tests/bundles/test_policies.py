@@ -1,3 +1,5 @@
+"""The policies in a bundle: every budget is served, and more is never expected to be worse."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,3 +1,5 @@
+"""Signatures of bundles, and all that breaks one."""
+
 from __future__ import annotations
 
 import shutil

@@ -1,3 +1,5 @@
+"""From a budget or an accuracy to a policy that keeps it, by hand and on random traces."""
+
 from __future__ import annotations
 
 from dataclasses import replace

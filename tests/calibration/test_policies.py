@@ -1,3 +1,5 @@
+"""Policies of a run: whose they are, on what they rest, and that test samples decide nothing."""
+
 from __future__ import annotations
 
 import csv

@@ -1,3 +1,5 @@
+"""Searches for thresholds, against trying all of them."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

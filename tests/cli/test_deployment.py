@@ -1,3 +1,5 @@
+"""`xfed export`, `verify` and `device-bench`: which clients, and what is refused."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

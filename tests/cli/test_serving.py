@@ -1,3 +1,5 @@
+"""`xfed serve`: what it needs, and what it refuses."""
+
 from __future__ import annotations
 
 import sys

@@ -1,3 +1,5 @@
+"""What is said of each data set on this machine is true, and checks see what differs."""
+
 from __future__ import annotations
 
 import hashlib

@@ -1,3 +1,5 @@
+"""Data sets: scaling, checksums, sharing, and functions that become one."""
+
 from __future__ import annotations
 
 import hashlib

@@ -1,3 +1,5 @@
+"""Views of a client's samples: batches, orders, text cut to its length."""
+
 from __future__ import annotations
 
 import numpy as np

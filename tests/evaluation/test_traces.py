@@ -1,3 +1,5 @@
+"""Exit traces: both kinds of answers, and files that keep every bit."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""The case study's inputs and ratios, by hand."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Early exit in PyTorch gives what the trace says, and runs no stage that nobody needs."""
+
 from __future__ import annotations
 
 from functools import cache

@@ -1,3 +1,5 @@
+"""The paper's ConvNet, against its layers in the paper's order."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Operations counted while a network runs, against formulas."""
+
 from __future__ import annotations
 
 import subprocess

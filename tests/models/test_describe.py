@@ -1,3 +1,5 @@
+"""A network in figures, against those computed by hand."""
+
 from __future__ import annotations
 
 import torch

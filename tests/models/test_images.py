@@ -1,3 +1,5 @@
+"""What image networks share: memory order, BatchNorm of a single sample, groups."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""The flat vector: every number in one part, on its boundary, with its gradient beside it."""
+
 from __future__ import annotations
 
 import copy

@@ -1,3 +1,5 @@
+"""Stages and exits: what runs, what does not, and what is refused."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Sets of parts, and their names."""
+
 from __future__ import annotations
 
 from xfed.models.parts import Parts

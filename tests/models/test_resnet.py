@@ -1,3 +1,5 @@
+"""The paper's ResNet-18, against a block by the textbook."""
+
 from __future__ import annotations
 
 import math

@@ -1,3 +1,5 @@
+"""The paper's text network, against torch's own layers; padding changes nothing."""
+
 from __future__ import annotations
 
 import math

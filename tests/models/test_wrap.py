@@ -1,3 +1,5 @@
+"""A backbone cut into stages computes what it did before."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""What a calibration prints: losses weighted as they are guaranteed, and who has no guarantee."""
+
 from __future__ import annotations
 
 import re

@@ -1,3 +1,5 @@
+"""The picture of a partition."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -33,8 +33,7 @@ def show_listing(
     apart: bool = False,
 ) -> None:
     """Print a table of words: after the first `whole` columns, text goes on in the next line; `apart`: rows too."""
-    console, table = Console(), _table()
-    table.leading = int(apart)
+    console, table = Console(), _table(between_rows=int(apart))
     for column, name in enumerate(header):
         justify: JustifyMethod = "right" if column in numbers else "left"
         table.add_column(Text(spelt(name, console.encoding)), justify=justify, no_wrap=column < whole, overflow="fold")
@@ -76,8 +75,8 @@ def show_table(
     return len(chosen) < len(header)
 
 
-def _table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 0, 0, 1))
+def _table(between_rows: int = 0) -> Table:
+    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 0, 0, 1), leading=between_rows)
 
 
 def _print_title(title: str) -> None:

@@ -1,3 +1,5 @@
+"""A partition in memory and on disk is the same one, for every process that maps it."""
+
 from __future__ import annotations
 
 import pickle

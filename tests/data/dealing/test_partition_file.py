@@ -1,3 +1,5 @@
+"""Partitions as files that people write: both forms, and what is wrong with bad ones."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Every way of dealing out keeps the rules that all share."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Each way of dealing samples out does what its name says."""
+
 from __future__ import annotations
 
 from collections import Counter

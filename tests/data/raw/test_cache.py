@@ -1,3 +1,5 @@
+"""Decoded copies: equal to what was read, made anew when that changes, never half there."""
+
 from __future__ import annotations
 
 import multiprocessing

@@ -1,3 +1,5 @@
+"""Folders and archives read alike, and an archive cannot write or point outside of itself."""
+
 from __future__ import annotations
 
 import io

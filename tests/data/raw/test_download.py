@@ -1,3 +1,5 @@
+"""Downloads come whole or not at all."""
+
 from __future__ import annotations
 
 import threading

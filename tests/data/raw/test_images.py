@@ -1,3 +1,5 @@
+"""Image files as arrays: order of pixels, colours, sizes, turned photographs."""
+
 from __future__ import annotations
 
 import io

@@ -1,3 +1,5 @@
+"""Where raw data is looked for, in which order."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""Published pickles are read without ever being executed."""
+
 from __future__ import annotations
 
 import pickle

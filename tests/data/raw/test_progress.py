@@ -1,3 +1,5 @@
+"""Progress of a download, for those who watch."""
+
 from __future__ import annotations
 
 import pytest

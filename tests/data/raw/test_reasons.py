@@ -1,3 +1,5 @@
+"""Whatever an error says fits into a sentence."""
+
 from __future__ import annotations
 
 from xfed.data.raw.reasons import reason

@@ -1,3 +1,5 @@
+"""From a missing data set to a decoded one: downloads, interruptions, folders."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""AG News in each form in which it is published."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""CIFAR-10 from its folder and its archive, and damaged ones."""
+
 from __future__ import annotations
 
 from pathlib import Path

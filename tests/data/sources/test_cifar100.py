@@ -1,3 +1,5 @@
+"""CIFAR-100: fine labels, training samples first."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""The embedded digits are all there."""
+
 from __future__ import annotations
 
 import torch

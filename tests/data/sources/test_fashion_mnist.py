@@ -1,3 +1,5 @@
+"""Fashion-MNIST from its files, and damaged ones."""
+
 from __future__ import annotations
 
 from pathlib import Path

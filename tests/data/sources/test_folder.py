@@ -1,3 +1,5 @@
+"""Folders of users' images, and what is wrong with some."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""Users' arrays: every shape that is allowed, and those that are not."""
+
 from __future__ import annotations
 
 from pathlib import Path

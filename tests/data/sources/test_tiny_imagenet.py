@@ -1,3 +1,5 @@
+"""Tiny ImageNet: validation labels by their annotations, and damaged copies."""
+
 from __future__ import annotations
 
 from pathlib import Path
