@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from scipy.stats import wilcoxon
 
 from xfed.files import write_text
 from xfed.paper import published
-from xfed.paper.kept import KeptRun, kept_runs
+from xfed.paper.kept import Accuracies, KeptRun, kept_runs
 from xfed.report.drawing import PALETTE, Drawing, lines
 from xfed.report.sheet import Cell, Number, Sheet, over_seeds
 from xfed_runtime.answers import ANSWERS, Answer
@@ -35,6 +35,15 @@ class Row:
         """Name of the method."""
         return self.runs[0].experiment.method
 
+    @property
+    def seeds(self) -> set[int]:
+        """Seeds that it was run with."""
+        return {run.experiment.seed for run in self.runs}
+
+    def of(self, seeds: Collection[int]) -> Row:
+        """Restrict it to some seeds."""
+        return Row(self.label, [run for run in self.runs if run.experiment.seed in seeds])
+
     def accuracy(self, answers: Answer | None = None, exit: int | None = None) -> Number:
         """Give the last evaluation in %, averaged over exits or of one; by default with the answers that count."""
         found = []
@@ -47,8 +56,10 @@ class Row:
 def write_page(folder: Path) -> list[Path]:
     """Write `README.md`, the tables and the figure of a folder of kept runs."""
     runs = kept_runs(folder)
-    rows = sorted(_rows(runs), key=lambda row: -row.accuracy().value)
-    table, against = _table(rows), _differences(rows)
+    rows = _rows(runs)
+    shared = sorted(set.intersection(*(row.seeds for row in rows)))
+    rows.sort(key=lambda row: -row.of(shared or row.seeds).accuracy().value)
+    table, against = _table(rows, shared), _differences(rows)
     drawing = _drawing(rows)
     for sheet, name in ((table, "table.csv"), (against, "differences.csv")):
         write_text(folder / name, sheet.comma_separated())
@@ -129,7 +140,7 @@ def _setting(run: KeptRun) -> str:
     )
 
 
-def _table(rows: Sequence[Row]) -> Sheet:
+def _table(rows: Sequence[Row], shared: Sequence[int]) -> Sheet:
     exits = rows[0].runs[0].clients["own"].shape[1]
     header = ["method", "averaged", "own answers", "running answers", *(f"exit {j + 1}" for j in range(exits))]
     held_out = any(run.facts.get("held_out") is not None for row in rows for run in row.runs)
@@ -153,7 +164,8 @@ def _table(rows: Sequence[Row]) -> Sheet:
     body.append(trivial + [None] * (len(header) - 2))
     notes = (
         "Accuracy in %, last evaluation, on each client's own test samples: mean ± std over clients (seeds: std over "
-        "seeds); a seed is also a partition, so rows of different seeds compare by the second table alone. Averaged, "
+        f"seeds). A seed is also a partition, so rows of different seeds compare by the second table alone"
+        f"{_order(shared)}. Averaged, "
         "exits: with the answers that count in the run, running ones for xfed-plus, own ones for all others; both "
         "kinds stand beside it. Held out: on calibration samples, by which settings may be "
         "chosen. Published: Table 1 of the paper, its own networks and rounds. up, GMAC: of one client in one round."
@@ -161,15 +173,21 @@ def _table(rows: Sequence[Row]) -> Sheet:
     return Sheet("Averaged accuracy", header, body, notes)
 
 
+def _order(shared: Sequence[int]) -> str:
+    if not shared:
+        return ""
+    return f"; they stand in the order of seed{'s' * (len(shared) > 1)} {', '.join(map(str, shared))}, which all have"
+
+
 def _differences(rows: Sequence[Row]) -> Sheet:
     """Compare the best row with every other one, client by client."""
     best = rows[0]
     body: list[list[Cell]] = []
     for row in rows[1:]:
-        seeds = sorted({r.experiment.seed for r in best.runs} & {r.experiment.seed for r in row.runs})
+        seeds = sorted(best.seeds & row.seeds)
         if not seeds:
             continue
-        gaps = np.concatenate([_of_seed(best, seed).accuracy() - _of_seed(row, seed).accuracy() for seed in seeds])
+        gaps = np.concatenate([_clients(best, seed) - _clients(row, seed) for seed in seeds])
         p = float(wilcoxon(gaps).pvalue) if np.any(gaps) else 1.0
         said = "different" if p < DECISIVE else "not told apart"
         lead = Number(100 * float(gaps.mean()), 100 * float(gaps.std()))
@@ -184,8 +202,9 @@ def _differences(rows: Sequence[Row]) -> Sheet:
     return Sheet(f"{best.label} against the others", header, body, notes)
 
 
-def _of_seed(row: Row, seed: int) -> KeptRun:
-    return next(run for run in row.runs if run.experiment.seed == seed)
+def _clients(row: Row, seed: int) -> Accuracies:
+    (run,) = row.of([seed]).runs
+    return run.accuracy()
 
 
 def _drawing(rows: Sequence[Row]) -> Drawing:
