@@ -172,6 +172,14 @@ def test_a_zip_that_lies_about_sizes_gives_no_more_than_it_says(tmp_path: Path) 
         open_container(path).get("a")
 
 
+def test_a_zip_with_a_member_without_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(""), b"1")
+        archive.writestr("a", b"2")
+    assert open_container(path).get("a") == b"2"
+
+
 def test_a_tar_with_links_and_devices_gives_files_alone(tmp_path: Path) -> None:
     path = tmp_path / "x.tar"
     with tarfile.open(path, "w") as archive:

@@ -6,7 +6,9 @@ outside the archive's own folder is refused all the same.
 
 from __future__ import annotations
 
+import lzma
 import os
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -18,6 +20,11 @@ from xfed.errors import InputError
 
 LARGEST = 2**30
 """Bytes of one file in an archive: more than any published set has; what claims more is a bomb."""
+UNREADABLE = (
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, OSError, RuntimeError, ValueError),
+)
+"""What Python's readers of archives raise at what is none, or no longer one."""
 
 Signature = list[tuple[str, int, int]]
 """Name, size and time of change (ns) of each file."""
@@ -134,7 +141,7 @@ class Tar(Container):
                         self._refuse_bomb(name, member.size if name in wanted else 0)
                         stream = archive.extractfile(member) if name in wanted else None
                         yield name, stream.read() if stream else b""
-        except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        except UNREADABLE as error:
             raise _damaged(self.path, error) from None
 
 
@@ -157,17 +164,18 @@ class Zip(Container):
                 self._refuse_bomb(name, members[name].file_size)
                 try:
                     content = archive.read(members[name])
-                except (zipfile.BadZipFile, EOFError, OSError, zlib.error, RuntimeError) as error:
+                except UNREADABLE as error:
                     raise _damaged(self.path, error) from None
                 yield name, content
 
     def _by_name(self, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-        return {self._inside(member.filename): member for member in archive.infolist() if not member.is_dir()}
+        members = (member for member in archive.infolist() if not member.filename.endswith("/"))
+        return {self._inside(member.filename): member for member in members}
 
     def _open(self) -> zipfile.ZipFile:
         try:
             return zipfile.ZipFile(self.path)
-        except (zipfile.BadZipFile, OSError) as error:
+        except UNREADABLE as error:
             raise _damaged(self.path, error) from None
 
 
