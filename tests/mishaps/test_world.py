@@ -102,5 +102,5 @@ def test_an_alphabet_without_plus_minus(tmp_path: Path) -> None:
     accuracy = made.summary().last
     assert f"{100 * accuracy.mean:.2f} +- {100 * accuracy.std:.2f}".encode() in done.stdout
     header, rule, *rows = done.stdout.decode("ascii").splitlines()[1:5]
-    assert set(rule) == {"-"}
+    assert set(rule) == {"-", "+"}
     assert {len(line) for line in (header, *rows)} == {len(rule)}, "columns stand below each other"

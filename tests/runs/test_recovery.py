@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 
 import pytest
@@ -168,3 +170,25 @@ def test_computing_again_starts_from_the_runs_own_plugin(
     assert "if it is continued alike (rounds 4 → 5 after round 4)" in told
     assert execute(["run", str(run.path / "settings.yaml"), "--out", str(tmp_path / "new"), "--plugin", str(own)]) == 0
     assert execute(["resume", str(tmp_path / "new"), "--rounds", "5"]) == 0
+
+
+class Backwards(datetime):
+    """A clock that is set back by a day whenever somebody looks at it."""
+
+    looks = 0
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+        cls.looks += 1
+        return datetime.now(tz) - timedelta(days=cls.looks)
+
+
+def test_a_clock_that_jumps_changes_nothing(train: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    undisturbed = train("undisturbed")
+    for module in ("environment", "progress", "running", "runs.lock"):
+        monkeypatch.setattr(f"xfed.{module}.datetime", Backwards)
+    monkeypatch.setattr(time, "time", lambda: Backwards.now(UTC).timestamp())
+    jumped = train("jumped")
+    assert Backwards.looks > len(jumped.records()), "the clock was looked at in every round"
+    assert differences(undisturbed, jumped) == []
+    assert all(record.train_seconds >= 0 and record.evaluation_seconds >= 0 for record in jumped.records())
