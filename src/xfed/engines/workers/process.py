@@ -166,10 +166,14 @@ class Worker:
         return keep_states(words, self.job.states)
 
     def leave(self) -> None:
-        """Let the process end: by itself if it is idle; at once if it is doing what nobody waits for any more."""
-        self.connection.close()
+        """Let the process end: by itself if it is idle; at once if it is doing what nobody waits for any more.
+
+        One or the other: one that has just begun to free its memory would be killed with that half done.
+        """
         if self.doing:
             self.kill()
+        else:
+            self.connection.close()
 
     def kill(self) -> None:
         """End the process at once."""
@@ -180,8 +184,6 @@ class Worker:
         """Wait for the end of the process, no longer than that, and free its memory; it may never have started."""
         if self._at_exit is not None:
             self._at_exit.cancel()
-        for end in (self.connection, self._theirs):
-            end.close()
         died = bool(self.doing)
         if self.process.pid is not None:
             self.process.join(timeout=seconds)
@@ -189,6 +191,12 @@ class Worker:
             self.process.kill()
             self.process.join()
             died = True
+        if died:
+            with suppress(EOFError, OSError):  # the memory of an answer that nobody took is freed here too
+                while self.connection.poll():
+                    self.inbox.read(self.connection.recv_bytes())
+        for end in (self.connection, self._theirs):
+            end.close()
         self.introduction.close()
         self.outbox.close()
         try:
