@@ -70,6 +70,6 @@ def test_the_overview_names_the_best_of_every_page() -> None:
     assert set(lines) == {folder.name for folder in PAGES}
     for folder in PAGES:
         with (folder / "table.csv").open(encoding="utf-8") as file:
-            best = list(csv.DictReader(file))[:3]
-        for row in best:
+            methods = [row for row in csv.DictReader(file) if row["method"] != "majority class"]
+        for row in methods[:3]:
             assert f"{row['method']} {float(row['averaged']):.2f}" in lines[folder.name], folder.name
