@@ -141,7 +141,7 @@ def test_plugin_method_runs_on_two_workers(capsys: pytest.CaptureFixture[str]) -
     assert len(PLUGIN.strip().splitlines()) < 40
     Path("warm.py").write_text(PLUGIN)
     plugin = ["--plugin", "warm.py"]
-    assert execute(["methods", *plugin]) == 0
+    assert execute(["methods", *plugin, "--wide"]) == 0
     listed = capsys.readouterr().out
     assert "FedPer with a warm-up of the exits." in listed
     assert "warm.warmup" in listed
@@ -182,7 +182,7 @@ def test_lists_show_names_and_settings(capsys: pytest.CaptureFixture[str]) -> No
         "models": ["convnet", "convnet.width"],
         "engines": ["serial", "processes", "processes.timeout"],
     }.items():
-        assert execute([command]) == 0
+        assert execute([command, "--wide"]) == 0
         listed = capsys.readouterr().out
         for piece in pieces:
             assert piece in listed

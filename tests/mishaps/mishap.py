@@ -44,13 +44,14 @@ def folder(name: str) -> Prepare:
     return lambda root: (root / name).mkdir(parents=True)
 
 
-def cut(name: str, keep: float = 0.6) -> Prepare:
-    """Cut a file short."""
+def cut(name: str, keep: float | bytes = 0.6) -> Prepare:
+    """Cut a file short: to a share of its length, or before the place where some text first stands."""
 
     def prepare(root: Path) -> None:
         path = the(root, name)
         content = path.read_bytes()
-        path.write_bytes(content[: int(keep * len(content))])
+        end = content.index(keep) if isinstance(keep, bytes) else int(keep * len(content))
+        path.write_bytes(content[:end])
 
     return prepare
 

@@ -106,7 +106,7 @@ SETTINGS = [
         "settings cut short",
         "show run",
         r"'run/settings\.yaml' was edited .*\(.*settings\.model\.\w+ was .* and is None, and \d+ more\), and the run's",
-        cut("run/settings.yaml"),
+        cut("run/settings.yaml", b"    depth:"),
     ),
     run(
         "settings no longer YAML",
