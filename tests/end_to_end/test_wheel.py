@@ -71,7 +71,7 @@ def test_wheels_install_into_a_clean_environment_and_run(tmp_path: Path, call: C
     shown = call(binaries / "xfed", "run", "--rounds", "2", "--clients", "4", "--convnet.width", "4", "--out", "mine")
     assert "finished" in shown
     assert (tmp_path / "mine" / "models" / "client-000003.safetensors").is_file()
-    assert "1 runs in page.html" in call(binaries / "xfed", "report", "mine", "-o", "page.html")
+    assert "1 run in page.html" in call(binaries / "xfed", "report", "mine", "-o", "page.html")
     archives = sorted((tmp_path / "dist").glob("*.tar.gz"))
     call(binaries / "python", "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", *archives)
     assert "mine: xfed on digits, 2 rounds" in call(binaries / "xfed", "show", "mine")
