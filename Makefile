@@ -15,10 +15,10 @@ demo: $(USE)  ## train X-FED, FedPer, FedAvg and Local on the embedded data; tab
 test: lint test-fast  ## lint, types, import direction, fast tests
 
 test-fast: $(DEVELOP)  ## the fast tests alone
-	$(BIN)/pytest -n auto -m "not slow"
+	$(BIN)/pytest -n auto --dist worksteal --durations 12 -m "not slow"
 
 test-slow: $(DEVELOP)  ## what takes longer: bits of every method, every page of the docs, clean installations
-	$(BIN)/pytest -n auto -m "slow and not long"
+	$(BIN)/pytest -n auto --dist worksteal --durations 25 -m "slow and not long"
 
 test-long: $(DEVELOP)  ## what takes minutes: larger federations of real Flower nodes, killed and come back
 	$(BIN)/pytest -m long

@@ -11,6 +11,7 @@ pytest.importorskip("flwr")
 
 from xfed.cli import execute
 from xfed.flower.node import Node
+from xfed.flower.project import configuration
 from xfed.flower.server_app import settings_from
 
 
@@ -83,3 +84,18 @@ def test_keys_can_be_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert {"ca.crt", "node-0", "late", "late.pub"} <= {path.name for path in keys.iterdir()}
     assert execute(["flower", "keys", str(tmp_path / "none"), "--add", "late"]) == 2
     assert "holds no keys" in capsys.readouterr().err
+
+
+def test_the_demo_refuses_a_method_it_does_not_know_before_it_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(["flower", "demo", "--method", "fedavgg", "--out", str(tmp_path / "demo")]) == 2
+    assert "unknown method 'fedavgg' (did you mean fedavg?)" in capsys.readouterr().err
+    assert not (tmp_path / "demo").exists()
+
+
+def test_defaults_of_another_network_are_left_out(tmp_path: Path) -> None:
+    plain, other = (configuration(tmp_path, settings) for settings in ({}, {"model": "resnet18"}))
+    assert plain["convnet.width"] == 32
+    assert "convnet.width" not in other
+    assert settings_from(other)[0].model == "resnet18"

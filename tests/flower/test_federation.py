@@ -22,6 +22,7 @@ from tests.flower.test_server_app import same_tensors
 from tests.sessions import in_session
 from xfed import Run, open_run, run
 from xfed.cli import execute
+from xfed.errors import ClientError
 from xfed.flower.demo import Demo
 from xfed.flower.keys import make_keys
 from xfed.flower.processes import Programs, free_port
@@ -97,6 +98,19 @@ def test_four_methods_end_with_the_bits_of_serial(demo: Callable[..., Demo], tmp
 
 def _federation(finished: Run) -> str:
     return str(json.loads((finished.path / "roster.json").read_text())["federation"])
+
+
+def test_a_run_that_the_server_refuses_ends_with_its_sentence(
+    demo: Callable[..., Demo], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xfed.flower.demo.ASK_SECONDS", 2.0)
+    federation = demo(clients=2)
+    project = federation.app / "pyproject.toml"
+    project.write_text(project.read_text().replace('"xfed"', '"fedavgg"'))
+    federation.start_server()
+    federation.submit()
+    with pytest.raises(ClientError, match=r"finished:failed: .*'fedavgg'.*fedavg"):
+        federation.wait(60)
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -12,10 +13,13 @@ from typing import Any
 from xfed.errors import ClientError, InputError
 from xfed.flower.keys import make_keys
 from xfed.flower.processes import LOOPBACK, Programs, free_port, security
-from xfed.flower.project import write_node, write_project
+from xfed.flower.project import configuration, write_node, write_project
+from xfed.flower.server_app import settings_from
 from xfed.runs.reader import Run, open_run
 
 CONNECTION = "federation"
+ASK_SECONDS = 15.0
+"""Between two questions how the run is; each costs a process."""
 
 
 @dataclass
@@ -35,6 +39,8 @@ class Demo:
             raise InputError(f"{str(self.folder)!r} exists already; give another folder for the demo")
         self.folder = self.folder.absolute()
         self.out = self.folder / "run"
+        self.settings = {"clients": self.clients, "federation.min-nodes": self.clients, **self.settings}
+        settings_from(configuration(self.out, self.settings))  # what the ServerApp would refuse is refused here
         self.app = self.folder / "app"
         self.keys = self.folder / "keys" if self.secure else None
         self.port = free_port()
@@ -44,8 +50,7 @@ class Demo:
         names = [f"node-{number}" for number in range(self.clients)]
         if self.keys is not None:
             make_keys(self.keys, [LOOPBACK, "localhost"], names)
-        settings = {"clients": self.clients, "federation.min-nodes": self.clients, **self.settings}
-        write_project(self.app, self.out, settings, f"{LOOPBACK}:{self.port}", self.keys)
+        write_project(self.app, self.out, self.settings, f"{LOOPBACK}:{self.port}", self.keys)
         for number in range(self.clients):
             data = {"dataset": "digits", "clients": self.clients, **self.data}
             write_node(self.node(number), data=data, client=number)
@@ -104,23 +109,31 @@ class Demo:
         """Start the run, or continue it."""
         self.programs.call("flwr", "run", str(self.app), CONNECTION)
 
-    def status(self) -> str:
-        """Ask the SuperLink how its latest run is."""
-        import json
-
+    def status(self) -> tuple[str, str]:
+        """Ask the SuperLink how its latest run is: in a word, and what it says of it."""
         listed = json.loads(self.programs.call("flwr", "list", CONNECTION, "--format", "json"))
-        latest = max(listed["runs"], key=lambda each: int(each["run-id"] if "run-id" in each else each["run_id"]))
-        return str(latest["status"])
+        latest = max(listed["runs"], key=lambda run: str(run["pending-at"]))
+        return str(latest["status"]), str(latest["status-details"])
 
     def wait(self, seconds: float, watch: Callable[[Run | None], object] = lambda _: None) -> Run:
         """Wait until the run is finished; `watch` sees it as it grows."""
         deadline = time.monotonic() + seconds
+        ask = time.monotonic() + ASK_SECONDS
         while time.monotonic() < deadline:
-            run = open_run(self.out) if (self.out / "settings.yaml").is_file() else None
+            run = self._run()
             watch(run)
             if run is not None and run.finished:
                 return run
             if self.programs.running["superlink"].poll() is not None:
                 raise ClientError(f"the SuperLink ended; see {self.folder / 'logs'}")
+            if time.monotonic() > ask:
+                status, details = self.status()
+                run = self._run()
+                if status.startswith("finished") and not (run and run.finished):
+                    raise ClientError(f"the run of the federation is {status}: {details}")
+                ask = time.monotonic() + ASK_SECONDS
             time.sleep(0.5)
         raise ClientError(f"the federation did not finish within {seconds:g} s; see {self.folder / 'logs'}")
+
+    def _run(self) -> Run | None:
+        return open_run(self.out) if (self.out / "settings.yaml").is_file() else None

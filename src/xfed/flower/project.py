@@ -112,6 +112,14 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
+def configuration(out: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Give an app's whole configuration: a default of a network that is not the one trained is left out."""
+    config = {**DEFAULTS, **settings, "federation.out": str(out)}
+    if config["model"] != DEFAULTS["model"]:
+        config = {name: value for name, value in config.items() if not name.startswith(f"{DEFAULTS['model']}.")}
+    return config
+
+
 def write_project(
     folder: Path,
     out: Path,
@@ -122,7 +130,7 @@ def write_project(
     """Write the app, its configuration and the connection to its SuperLink."""
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{str(folder)!r} exists already; give another folder for the app")
-    config = {**DEFAULTS, **(settings or {}), "federation.out": str(out)}
+    config = configuration(out, settings or {})
     lines = "\n".join(f"{_key(name)} = {_toml(value)}" for name, value in config.items())
     write_text(folder / "pyproject.toml", PROJECT.format(config=lines))
     write_text(folder / "federation" / "__init__.py", '"""A federation with xfed."""\n')

@@ -68,7 +68,8 @@ def main(grid: Grid, context: Context) -> None:
     try:
         finished = conduct(grid, context.run_config)
     except InputError as error:
-        raise SystemExit(f"xfed: {error}") from None
+        # Flower notes only exceptions as a run's end: after a SystemExit the run counts as running for ever
+        raise error.with_traceback(None) from None
     print(f"run directory: {finished.path}", flush=True)
 
 
