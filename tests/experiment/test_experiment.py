@@ -45,7 +45,7 @@ def test_every_setting_stands_in_one_section_with_a_description() -> None:
         ({"training": {"clients": 3}}, r"unknown setting 'training.clients'"),
         ({"training": 3}, r"training is 3; allowed: a section of settings"),
         ({"settings": {"xfed": 3}}, r"settings of xfed are 3; allowed: a section"),
-        ({"fedper": {"mu": 1}}, r"unknown section of settings 'fedper'"),
+        ({"fedper": {"mu": 1}}, r"fedper\.mu is a setting of the method 'fedper', and the method is 'xfed'"),
         ({"xfed": {"nu": 1}}, r"unknown setting 'xfed.nu'"),
         ({"method": 5}, r"method is 5; allowed: a name"),
         ({"plugin": "missing.py"}, r"plug-in file 'missing.py' does not exist"),

@@ -77,7 +77,12 @@ OPTIONS = [
     Mishap(
         "a misspelt own setting", "run --set xfed.mew=3", r"unknown setting 'xfed\.mew' \(did you mean xfed\.mu\?\)"
     ),
-    Mishap("another method's setting", "run --set fedrep.mu=3", r"unknown section of settings 'fedrep'"),
+    Mishap(
+        "another method's setting",
+        "run --set fedrep.mu=3",
+        r"fedrep\.mu is a setting of the method 'fedrep', and the method is 'xfed'; allowed: settings of convnet,",
+    ),
+    Mishap("a section of nobody", "run --set nobody.mu=3", r"unknown section of settings 'nobody'"),
     Mishap("--set without =", "run --set rounds", r"--set 'rounds' is not of the form key=value"),
     Mishap("--set with half a list", "run --set rounds=[1", r"--set 'rounds=\[1' is not YAML"),
     Mishap("no rounds", "run --rounds 0", r"rounds is '0': input should be greater than 0"),

@@ -208,6 +208,11 @@ def _by_role(components: Mapping[str, Mapping[str, Any]], chosen: Mapping[str, s
     for section, values in components.items():
         roles = [section] if section in ROLES else [role for role, name in chosen.items() if name == section]
         if not roles:
+            for role in (role for role, registry in ROLES.items() if section in registry):
+                raise InputError(
+                    f"{section}.{next(iter(values), 'KEY')} is a setting of the {role} {section!r}, and the {role} is "
+                    f"{chosen[role]!r}; allowed: settings of {', '.join(sorted({*chosen.values()}))}"
+                )
             raise unknown("section of settings", section, {*chosen.values()})
         if len(roles) > 1:
             raise InputError(
