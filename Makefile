@@ -9,8 +9,9 @@ DEVELOP := .venv/.installed-for-development
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(USE)  ## train X-FED, FedPer, FedAvg and Local on the embedded data; table and figure under runs/demo
+demo: $(USE)  ## train X-FED, FedPer, FedAvg and Local on the embedded data; table, figure and report under runs/demo
 	$(BIN)/xfed compare --methods xfed,fedper,fedavg,local --out runs/demo
+	$(BIN)/xfed report runs/demo -o runs/demo/report.html
 
 test: lint test-fast  ## lint, types, import direction, fast tests
 
