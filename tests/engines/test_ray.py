@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -100,16 +100,22 @@ def numbers(finished: Run) -> dict[str, torch.Tensor]:
     return finished.directory.checkpoints.read().tensors
 
 
+FOUR = ("xfed", "fedper", "ditto", "fedpac")
+EVERY = [each.name for each in methods if each.__module__.startswith("xfed.")]
+
+
 @pytest.mark.slow
-def test_every_method_ends_with_the_bits_of_serial_on_two_machines(cluster: Any, train: Callable[..., Run]) -> None:
+@pytest.mark.parametrize("names", [FOUR, pytest.param(EVERY, marks=pytest.mark.long)], ids=["four", "every"])
+def test_methods_end_with_the_bits_of_serial_on_two_machines(
+    names: Sequence[str], cluster: Any, train: Callable[..., Run]
+) -> None:
     cluster.add_node(num_cpus=1)
     found = {}
-    for method in [each.name for each in methods if each.__module__.startswith("xfed.")]:
+    for method in names:
         settings = {"method": method, "rounds": 2}
         far = train(f"{method}-ray", engine="ray", ray={"address": cluster.address}, **settings)
         found[method] = differences(train(f"{method}-serial", **settings), far)
-    assert {"xfed", "fedper", "ditto", "fedpac"} <= found.keys()
-    assert [method for method, names in found.items() if names] == []
+    assert {method: different for method, different in found.items() if different} == {}
 
 
 def only_good_news(monkeypatch: pytest.MonkeyPatch) -> None:
