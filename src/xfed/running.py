@@ -20,8 +20,8 @@ from xfed.errors import ClientError, InputError, Interrupted
 from xfed.evaluation.metrics import METRICS
 from xfed.experiment import Experiment
 from xfed.federation.host import build_trainer
-from xfed.federation.loop import Federation, Patience, restore
 from xfed.federation.plan import Plan
+from xfed.federation.taking_up import take_up
 from xfed.federation.watching import Callback, Watcher, Watchers
 from xfed.kernels.choice import Kernels, choose
 from xfed.models.layout import ModelState
@@ -29,13 +29,10 @@ from xfed.models.subnetwork import Subnetworks
 from xfed.progress import Shown, showing
 from xfed.protocol.engine import Job
 from xfed.protocol.message import Message
-from xfed.protocol.server import Server
 from xfed.protocol.words import Briefing
 from xfed.runs.amending import plain_name
 from xfed.runs.directory import RunDirectory
 from xfed.runs.reader import Run
-from xfed.runs.rewinding import rewind
-from xfed.runs.store import ClientStore
 from xfed.threads import single_thread
 from xfed.tracking import require, tracking
 from xfed.training.trainer import Trainer
@@ -111,20 +108,10 @@ def carry_out(
 ) -> Run:
     """Do the rounds that are left, from a checkpoint if there is one, and everything that comes with them."""
     experiment, directory = run.experiment, run.directory
-    initial, checkpoint = directory.initial(), None
-    if directory.checkpoints.rounds():
-        checkpoint = directory.checkpoints.read(from_round)
-    states = ClientStore(directory.client_states, checkpoint.client_versions if checkpoint else None)
-    kept = ClientStore(directory.server_states, checkpoint.kept_versions if checkpoint else None)
-    subnetworks = Subnetworks(trainer.network, trainer.layout)
-    server = Server(subnetworks, initial, initial.clone(), {}, kept, experiment.seed, len(partition))
-    if checkpoint:
-        restore(server, checkpoint)
-    rewind(directory, server.round)
-    plan = plan_of(experiment, partition)
-    training, place = experiment.training, experiment.place
+    standing = take_up(experiment, directory, trainer, len(partition), from_round)
+    server, place = standing.server, experiment.place
     kernels = Kernels.of_note(directory.environment()["kernels"])
-    briefing = brief(experiment, run.card, initial, kernels, len(partition))
+    briefing = brief(experiment, run.card, server.initial, kernels, len(partition))
     earlier = directory.evaluations(until=server.round)
     engine = experiment.engine()
     with (
@@ -133,22 +120,10 @@ def carry_out(
         tracking(experiment, directory, server.round) as trackers,
         showing(progress, directory.log_file, experiment, server.round, earlier) as displays,
     ):
-        engine.open(Job(briefing, dataset, partition, states, place.workers, place.device))
+        engine.open(Job(briefing, dataset, partition, standing.states, place.workers, place.device))
         try:
-            Federation(
-                experiment.algorithm(),
-                server,
-                states,
-                kept,
-                engine,
-                plan,
-                directory,
-                Patience(training.on_failure, training.min_replies or 1),
-                experiment.evaluation.traces,
-                experiment.answering(),
-                experiment.evaluation.metrics,
-                Watchers([*displays, *trackers, *watchers]),
-            ).run()
+            watching = Watchers([*displays, *trackers, *watchers])
+            standing.federation(engine, plan_of(experiment, partition), watching).run()
         except InputError:
             raise
         except SystemExit as ended:

@@ -26,7 +26,7 @@ from xfed.evaluation.summary import RoundAccuracy
 from xfed.experiment import Experiment
 from xfed.experiment.code import code_digest
 from xfed.federation.host import build_trainer
-from xfed.federation.loop import Federation, Patience, restore
+from xfed.federation.taking_up import take_up
 from xfed.federation.watching import Watcher, Watchers
 from xfed.files import write_json
 from xfed.flower.engine import FlowerEngine, reply_limit
@@ -38,14 +38,11 @@ from xfed.flower.wire import PLAIN_LIMIT
 from xfed.kernels.choice import STANDARD
 from xfed.models.subnetwork import Subnetworks
 from xfed.progress import LogFile, last_line, round_line
-from xfed.protocol.server import Server
 from xfed.protocol.words import Briefing
 from xfed.running import brief
 from xfed.runs.directory import RunDirectory
 from xfed.runs.reader import Run, open_run
 from xfed.runs.records import RoundRecord
-from xfed.runs.rewinding import rewind
-from xfed.runs.store import ClientStore
 from xfed.threads import single_thread
 
 app = ServerApp()
@@ -154,18 +151,9 @@ class _Conductor:
     def carry_out(self, run: Run, briefing: Briefing) -> None:
         """Run all rounds that are left."""
         experiment, directory = run.experiment, self.directory
-        initial = directory.initial()
-        checkpoint = directory.checkpoints.read() if directory.checkpoints.rounds() else None
-        states = ClientStore(directory.client_states, checkpoint.client_versions if checkpoint else None)
-        kept = ClientStore(directory.server_states, checkpoint.kept_versions if checkpoint else None)
         trainer = build_trainer(experiment, run.card, "cpu")
-        subnetworks = Subnetworks(trainer.network, trainer.layout)
-        server = Server(subnetworks, initial, initial.clone(), {}, kept, experiment.seed, experiment.dealing.clients)
-        if checkpoint:
-            restore(server, checkpoint)
-        rewind(directory, server.round)
+        standing = take_up(experiment, directory, trainer, experiment.dealing.clients)
         self.engine.limit = reply_limit(trainer.layout.size * 4)
-        algorithm = experiment.algorithm()
         plan = LivePlan(
             rounds=experiment.training.rounds,
             cohort_size=experiment.cohort_size,
@@ -176,23 +164,10 @@ class _Conductor:
             seed=experiment.seed,
             roster=self.roster,
             gather=lambda: self._gather(run.card, briefing),
-            share=1.0 if algorithm.everyone else experiment.training.sample,
+            share=1.0 if experiment.algorithm().everyone else experiment.training.sample,
         )
-        training = experiment.training
-        Federation(
-            algorithm,
-            server,
-            states,
-            kept,
-            self.engine,
-            plan,
-            directory,
-            Patience(training.on_failure, training.min_replies or 1),
-            experiment.evaluation.traces,
-            experiment.answering(),
-            experiment.evaluation.metrics,
-            Watchers([_Lines(plan.rounds), LogFile(directory.log_file, f"{experiment.method} on nodes", plan.rounds)]),
-        ).run()
+        log = LogFile(directory.log_file, f"{experiment.method} on nodes", plan.rounds)
+        standing.federation(self.engine, plan, Watchers([_Lines(plan.rounds), log])).run()
         write_json(directory.root / "traffic.json", vars(self.engine.traffic))
         directory.finish({"finished": datetime.now(UTC).isoformat(timespec="seconds")})
 
