@@ -75,10 +75,13 @@ def test_interrupted_while_starting(tmp_path: Path, number: signal.Signals) -> N
         time.sleep(delay)
         os.kill(session.main.pid, number)
         told = session.end(PATIENCE)
+        started = tmp_path / "run"
+        if (session.main.returncode, told) == (-number, ""):  # on a crowded machine: before Python read a line of ours
+            assert not started.exists()
+            continue
         assert "Traceback" not in told, f"after {delay} s"
         assert session.main.returncode == 128 + number, f"after {delay} s: {told}"
         assert told.strip().splitlines()[-1].startswith("xfed: interrupted")
-        started = tmp_path / "run"
         if started.exists():
             started.rename(tmp_path / f"run-{delay}")
 
