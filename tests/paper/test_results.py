@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
 PAGES = sorted(path.parent for path in RESULTS.glob("*/table.csv"))
 NUMBERED_ROW = re.compile(
-    r"\| \**([a-z-]+)\**(?: \(tuned\))? \| ([\d.]+) ± ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|"
+    r"\| \**([a-z-]+)\**(?: \(tuned\))?((?: \(\w+ [\w.]+\))?) \| "
+    r"([\d.]+) ± ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|"
 )
 
 
@@ -46,20 +47,21 @@ def cells(path: Path) -> list[list[float | str]]:
 
 
 def test_the_readme_shows_the_first_seed_of_the_page() -> None:
-    """All methods, in order, with accuracy, spread and exits of the answers that count."""
+    """All methods and settings of theirs, in order, with accuracy, spread and exits of the answers that count."""
     text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Real data")[2]
-    said = {match[1]: [float(cell) for cell in match.groups()[1:]] for match in NUMBERED_ROW.finditer(text)}
+    said = {match[1] + match[2]: list(map(float, match.groups()[2:])) for match in NUMBERED_ROW.finditer(text)}
     shown = {}
     for run in kept_runs(RESULTS / "cifar10"):
-        method, training = run.experiment.settings.get("method", {}), run.experiment.training
-        plain = type(run.experiment.algorithm()).resolve({}).model_dump(mode="json") == method
-        if run.experiment.seed == 1 and training.refit is None and run.experiment.answers is None and plain:
-            found = 100 * run.clients[run.experiment.answering()]
-            shown[run.experiment.method] = [found.mean(), found.mean(axis=1).std(), *found.mean(axis=0)]
+        e = run.experiment
+        if e.seed == 1 and e.training.refit is None and e.answers is None:
+            defaults = type(e.algorithm()).resolve({}).model_dump(mode="json")
+            own = [f" ({name} {v})" for name, v in e.settings.get("method", {}).items() if v != defaults[name]]
+            found = 100 * run.clients[e.answering()]
+            shown[e.method + "".join(own)] = [found.mean(), found.mean(axis=1).std(), *found.mean(axis=0)]
     assert said.keys() == shown.keys()
-    assert list(said) == sorted(said, key=lambda method: -said[method][0])
-    for method, values in shown.items():
-        assert said[method] == pytest.approx(values, abs=0.0051), method
+    assert list(said) == sorted(said, key=lambda row: -said[row][0])
+    for row, values in shown.items():
+        assert said[row] == pytest.approx(values, abs=0.0051), row
 
 
 def test_the_overview_names_the_best_of_every_page() -> None:
