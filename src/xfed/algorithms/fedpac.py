@@ -107,7 +107,9 @@ class FedPAC(FedPer):
             "last",
             description="statistics, weights and alignment from the last exit's features, or for each exit apart",
         )
-        head_epochs: PositiveInt = Field(1, description="epochs on the exits before the backbone trains (original: 1)")
+        head_epochs: PositiveInt = Field(
+            1, description="epochs on the exits before the backbone (original: 1; 5 where a client seldom trains)"
+        )
         head_rate: PositiveFloat | None = Field(0.1, description="learning rate of the exits; none: the round's own")
 
     settings: Settings
