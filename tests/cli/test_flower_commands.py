@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("flwr")
 
 from xfed.cli import execute
+from xfed.errors import InputError
 from xfed.flower.node import Node
 from xfed.flower.project import configuration
 from xfed.flower.server_app import settings_from
@@ -99,3 +100,5 @@ def test_defaults_of_another_network_are_left_out(tmp_path: Path) -> None:
     assert plain["convnet.width"] == 32
     assert "convnet.width" not in other
     assert settings_from(other)[0].model == "resnet18"
+    with pytest.raises(InputError, match=r"convnet\.width is a setting of the model 'convnet'"):
+        settings_from(configuration(tmp_path, {"model": "resnet18", "convnet.width": 8}))

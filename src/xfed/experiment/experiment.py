@@ -208,12 +208,13 @@ def _by_role(components: Mapping[str, Mapping[str, Any]], chosen: Mapping[str, s
     for section, values in components.items():
         roles = [section] if section in ROLES else [role for role, name in chosen.items() if name == section]
         if not roles:
-            for role in (role for role, registry in ROLES.items() if section in registry):
-                raise InputError(
-                    f"{section}.{next(iter(values), 'KEY')} is a setting of the {role} {section!r}, and the {role} is "
-                    f"{chosen[role]!r}; allowed: settings of {', '.join(sorted({*chosen.values()}))}"
-                )
-            raise unknown("section of settings", section, {*chosen.values()})
+            owner = next((role for role, registry in ROLES.items() if section in registry), None)
+            if owner is None:
+                raise unknown("section of settings", section, {*chosen.values()})
+            raise InputError(
+                f"{section}.{next(iter(values), 'KEY')} is a setting of the {owner} {section!r}, and the {owner} is "
+                f"{chosen[owner]!r}; allowed: settings of {', '.join(sorted({*chosen.values()}))}"
+            )
         if len(roles) > 1:
             raise InputError(
                 f"{section!r} is the {' and the '.join(roles)}; write {' or '.join(f'{role}.KEY' for role in roles)}"

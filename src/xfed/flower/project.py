@@ -114,10 +114,9 @@ DEFAULTS: dict[str, Any] = {
 
 def configuration(out: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Give an app's whole configuration: a default of a network that is not the one trained is left out."""
-    config = {**DEFAULTS, **settings, "federation.out": str(out)}
-    if config["model"] != DEFAULTS["model"]:
-        config = {name: value for name, value in config.items() if not name.startswith(f"{DEFAULTS['model']}.")}
-    return config
+    other = settings.get("model", DEFAULTS["model"]) != DEFAULTS["model"]
+    defaults = {name: v for name, v in DEFAULTS.items() if not (other and name.startswith(f"{DEFAULTS['model']}."))}
+    return {**defaults, **settings, "federation.out": str(out)}
 
 
 def write_project(
