@@ -21,7 +21,7 @@ test-fast: $(DEVELOP)  ## the fast tests alone
 test-slow: $(DEVELOP)  ## what takes longer: bits of every method, every page of the docs, clean installations
 	$(BIN)/pytest -n auto --dist worksteal --durations 25 -m "slow and not long"
 
-test-long: $(DEVELOP)  ## what takes minutes: larger federations of real Flower nodes, killed and come back
+test-long: $(DEVELOP)  ## what takes minutes: larger federations of real Flower nodes, killed and come back; every method on Ray
 	$(BIN)/pytest -m long
 
 lint: $(DEVELOP)  ## style, types, import direction
