@@ -64,8 +64,9 @@ def test_components_of_one_name_cannot_overwrite_each_other(monkeypatch: pytest.
             strength: int = 1
 
     digits = datasets.get("digits")().load()
-    monkeypatch.setattr(datasets, "_found", dict(datasets._found))
-    monkeypatch.setattr(ROLES["method"], "_found", dict(ROLES["method"]._found))
+    for registry in (datasets, ROLES["method"]):
+        list(registry)  # discovered first, or what this test discovers would be forgotten for all after it
+        monkeypatch.setattr(registry, "_found", dict(registry._found))
     method("twin")(Twin)
 
     @dataset("twin")
