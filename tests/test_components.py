@@ -32,6 +32,19 @@ def test_installed_entry_points_are_found(monkeypatch: pytest.MonkeyPatch) -> No
     assert asked == ["xfed.methods"]
 
 
+def test_a_component_that_cannot_be_imported_is_told_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(group: str) -> list[Point]:
+        raise ImportError("half installed")
+
+    monkeypatch.setattr(module, "entry_points", broken)
+    registry: Registry[Component] = Registry("method", Component, "xfed.algorithms")
+    for _ in range(2):
+        with pytest.raises(ImportError, match="half installed"):
+            registry.get("installed")
+    monkeypatch.setattr(module, "entry_points", lambda group: [Point()])
+    assert "installed" in registry
+
+
 def test_unknown_names_get_a_hint() -> None:
     registry: Registry[Component] = Registry("method", Component, "xfed.report")
     registry.register("fedper")(FedPer)

@@ -109,14 +109,18 @@ class Registry(Generic[C]):
     def _discover(self) -> None:
         if self._discovered:
             return
-        self._discovered = True
-        package = importlib.import_module(self.package)
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{self.package}.{module.name}")
-        for point in entry_points(group=f"xfed.{self.kind}s"):
-            component = point.load()
-            if point.name not in self._found:
-                self.register(point.name)(component)
+        self._discovered = True  # first, since what is imported may look components up
+        try:
+            package = importlib.import_module(self.package)
+            for module in pkgutil.iter_modules(package.__path__):
+                importlib.import_module(f"{self.package}.{module.name}")
+            for point in entry_points(group=f"xfed.{self.kind}s"):
+                component = point.load()
+                if point.name not in self._found:
+                    self.register(point.name)(component)
+        except BaseException:
+            self._discovered = False
+            raise
 
     def get(self, name: str) -> type[C]:
         """Look a component up; an unknown name is told with what there is."""

@@ -11,6 +11,7 @@ import pytest
 
 from xfed.cli import execute
 from xfed.paper.kept import kept_runs
+from xfed.paper.page import label
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -54,10 +55,8 @@ def test_the_readme_shows_the_first_seed_of_the_page() -> None:
     for run in kept_runs(RESULTS / "cifar10"):
         e = run.experiment
         if e.seed == 1 and e.training.refit is None and e.answers is None:
-            defaults = type(e.algorithm()).resolve({}).model_dump(mode="json")
-            own = [f" ({name} {v})" for name, v in e.settings.get("method", {}).items() if v != defaults[name]]
             found = 100 * run.clients[e.answering()]
-            shown[e.method + "".join(own)] = [found.mean(), found.mean(axis=1).std(), *found.mean(axis=0)]
+            shown[label(run, e.training.lr)] = [found.mean(), found.mean(axis=1).std(), *found.mean(axis=0)]
     assert said.keys() == shown.keys()
     assert list(said) == sorted(said, key=lambda row: -said[row][0])
     for row, values in shown.items():

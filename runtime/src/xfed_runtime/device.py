@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
-from typing import Any, NamedTuple
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+
+from xfed_runtime.documents import Document
 
 OPTIONAL = ("exits_p95_ms", "exits_p99_ms", "peak_memory_mb")
 """Fields that a table may lack."""
@@ -36,12 +36,15 @@ class Latencies(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Device:
+class Device(Document):
     """Latencies of one network on one device: `exits_ms[j]` is the time until an answer from exit j + 1.
 
     `exits_ms` is wall time, `exits_cpu_ms` the computing thread's own time; both medians per sample at batch 1. Of wall
     time there may also be the times that 95 % and 99 % of answers keep within, and of memory the process's peak.
     """
+
+    called: ClassVar[str] = "latency table"
+    refused: ClassVar[type[ValueError]] = DeviceError
 
     device: str
     runtime: str
@@ -92,35 +95,14 @@ class Device:
         return Latencies(self.latencies, _rising(np.maximum(slow, self.exits_ms).tolist()))
 
     @classmethod
-    def from_json(cls, value: Any) -> Device:
-        """Make a table from decoded JSON."""
+    def check(cls, value: Any) -> None:
+        """Refuse what is no table with all that is needed."""
         if not isinstance(value, Mapping):
             raise DeviceError(f"a latency table is a JSON object, not {type(value).__name__}")
         names = [field.name for field in fields(cls)]
         needed = [name for name in names if name not in OPTIONAL]
         if not set(needed) <= set(value) <= set(names):
             raise DeviceError(f"a latency table has {', '.join(map(str, value))}; needed: {', '.join(needed)}")
-        given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in value.items()}
-        return cls(**given)
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the table, ready to be encoded."""
-        given = {name: item for name, item in asdict(self).items() if item is not None}
-        return {name: list(item) if isinstance(item, tuple) else item for name, item in given.items()}
-
-    @classmethod
-    def read(cls, path: Path) -> Device:
-        """Read a table from its file."""
-        try:
-            return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
-        except DeviceError as error:
-            raise DeviceError(f"latency table {str(path)!r}: {error}") from None
-        except (OSError, ValueError, RecursionError) as error:
-            raise DeviceError(f"latency table {str(path)!r} cannot be read: {error}") from None
-
-    def write(self, path: Path) -> None:
-        """Write the table to a file."""
-        Path(path).write_text(json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _rising(times: Sequence[float]) -> tuple[float, ...]:

@@ -7,19 +7,18 @@ Exits are counted from 0 in code and from 1 in the file. The last exit always an
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xfed_runtime.answers import ANSWERS, Answer, AnySignals, Rows, Signals
 from xfed_runtime.device import QUANTILES, Latencies
+from xfed_runtime.documents import Document
 
 Kind = Literal["confidence", "entropy", "margin", "patience", "fixed", "anytime"]
 Signal = Literal["confidence", "entropy", "margin"]
@@ -37,7 +36,7 @@ class PolicyError(ValueError):
 
 
 @dataclass(frozen=True)
-class Policy:
+class Policy(Document):
     """When to leave, by kind; each kind needs exactly one number of its own.
 
     - `confidence`, `margin`: leave where the signal > `threshold`; `entropy` (nats): where it < `threshold`. All
@@ -55,6 +54,9 @@ class Policy:
     passed (patience and running answers count it). `answer` is what an exit answers, see `answers`.
     `note` is for people.
     """
+
+    called: ClassVar[str] = "policy file"
+    refused: ClassVar[type[ValueError]] = PolicyError
 
     kind: Kind
     threshold: float | tuple[float, ...] | None = None
@@ -129,8 +131,8 @@ class Policy:
         return enabled
 
     @classmethod
-    def from_json(cls, value: Any) -> Policy:
-        """Make a policy from decoded JSON; anything unknown or out of range is refused."""
+    def check(cls, value: Any) -> None:
+        """Refuse what is no policy, or has anything unknown."""
         if not isinstance(value, Mapping):
             raise PolicyError(f"a policy is a JSON object, not {type(value).__name__}")
         allowed = [field.name for field in fields(cls)]
@@ -139,28 +141,6 @@ class Policy:
                 raise PolicyError(f"a policy has no {name!r}; allowed: {', '.join(allowed)}")
         if "kind" not in value:
             raise PolicyError(f"a policy needs 'kind'; allowed: {', '.join(_NEEDS)}")
-        given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in value.items()}
-        return cls(**given)
-
-    def to_json(self) -> dict[str, Any]:
-        """Give what is set, ready to be encoded."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        given = {name: value for name, value in values.items() if value is not None and value != ""}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
-
-    @classmethod
-    def read(cls, path: Path) -> Policy:
-        """Read a policy file."""
-        try:
-            return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
-        except PolicyError as error:
-            raise PolicyError(f"policy file {str(path)!r}: {error}") from None
-        except (OSError, ValueError, RecursionError) as error:
-            raise PolicyError(f"policy file {str(path)!r} cannot be read: {error}") from None
-
-    def write(self, path: Path) -> None:
-        """Write a policy file."""
-        Path(path).write_text(json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 class Decider:

@@ -93,7 +93,7 @@ def _rows(runs: Sequence[KeptRun]) -> list[Row]:
     groups: dict[str, list[KeptRun]] = {}
     usual = _usual_rate(runs)
     for run in runs:
-        groups.setdefault(_label(run, usual), []).append(run)
+        groups.setdefault(label(run, usual), []).append(run)
     return [Row(label, group) for label, group in groups.items()]
 
 
@@ -103,7 +103,7 @@ def _usual_rate(runs: Sequence[KeptRun]) -> float | None:
     return None if others and others[0][1] == first[1] else first[0]
 
 
-def _label(run: KeptRun, usual: float | None) -> str:
+def label(run: KeptRun, usual: float | None) -> str:
     """Name a run by its method, and by what it sets otherwise than the method's defaults and the usual rate."""
     e = run.experiment
     said = [] if e.training.lr == usual else [f"rate {e.training.lr:g}"]
