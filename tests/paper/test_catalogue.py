@@ -298,3 +298,19 @@ def test_name_at_scale_tiny(out: Path, name: str, capsys: pytest.CaptureFixture[
     with (folder / "table.csv").open(encoding="utf-8") as file:
         rows: list[Row] = list(csv.DictReader(file))
     CHECKS[name](out, rows)
+
+
+@pytest.mark.parametrize("name", ["ablation", "motivation", "per-exit", "rounds", "selection-rate", "trade-off"])
+def test_a_network_with_other_exits_is_not_laid_beside_those_printed(out: Path, name: str) -> None:
+    """The paper prints four exits on CIFAR-100; of a network with three, the average alone can be compared."""
+    words = ["paper", "run", name, "--scale", "tiny", "--datasets", "cifar100", "--out", str(out / "three")]
+    assert execute([*words, "--set", "model=convnet", "--set", "convnet.width=6"]) == 0
+    with (out / "three" / f"{name}-tiny" / "table.csv").open(encoding="utf-8") as file:
+        rows: list[Row] = list(csv.DictReader(file))
+    assert not any("exit 4" in each for each in rows)
+    assert not any("published: worst" in text for each in rows for text in each.values())
+    for each in rows:
+        assert not any(value for column, value in each.items() if "published exit" in column or column == "published")
+    if name == "ablation":
+        printed = row(rows, variant="KD + TM + SS")["published averaged"]
+        assert float(printed) == pytest.approx(50.41, abs=0.01)  # of Table 1, from Table 5's four exits

@@ -27,6 +27,9 @@ SAVINGS = {"cifar10": 46.15, "cifar100": 44.73, "tiny-imagenet": 30.74, "agnews"
 They do not agree: from the printed MACs the savings are 46.86, 46.15, 30.74 and 44.97 %.
 """
 
+EXITS = {"cifar10": 3, "cifar100": 4, "tiny-imagenet": 4, "agnews": 4}
+"""Exits of the paper's networks; with another number of them, an exit of ours is not the one that is printed."""
+
 SCHEDULE_MARGINS = {"cifar100": (2.33, 3.48, 5.51, 0.92), "tiny-imagenet": (1.10, 1.52, 2.58, 1.78)}
 """Section 5.4.3: by how much the worst progressive schedule exceeds `fixed`, at each exit."""
 
@@ -81,8 +84,13 @@ def accuracy(
     return _tables().get((place, dataset, at, method, variant, "" if exit is None else str(exit + 1)))
 
 
-def per_exit(dataset: str, method: str, exit: int, alpha: float = 0.3) -> tuple[Number | None, str]:
-    """Look up an exit of a method as it is, in whichever table prints it; and the table's name."""
+def per_exit(dataset: str, method: str, exit: int, exits: int, alpha: float = 0.3) -> tuple[Number | None, str]:
+    """Look up an exit of a method as it is, in whichever table prints it; and the table's name.
+
+    Nothing for a network whose number of exits is not the paper's.
+    """
+    if exits != EXITS[dataset]:
+        return None, ""
     variant = {"fedper": "none", "xfed": "KD + TM + SS"}.get(method, "")
     found = accuracy("Table 5", dataset, method, alpha, variant, exit)
     if found is not None:
