@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from xfed import Run
 from xfed.cli import execute
 from xfed.errors import InputError
 from xfed.paper.kept import KeptRun, kept_runs
+from xfed.paper.page import write_page
 from xfed.report.sheet import Number
 
 
@@ -88,3 +91,29 @@ def test_damaged_and_empty_folders(runs: list[Run], tmp_path: Path) -> None:
     (home / "clients.csv").write_text("trained,own 1\n1,x\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"kept run .* cannot be read: could not convert string to float: 'x'"):
         kept_runs(tmp_path / "kept")
+
+
+def test_runs_that_one_page_cannot_tell_apart_are_refused(train: Callable[..., Run], tmp_path: Path) -> None:
+    for name, alpha in (("a", 0.3), ("b", 0.1)):
+        KeptRun.of(train(name, method="fedper", alpha=alpha)).write(tmp_path / "kept")
+    with pytest.raises(InputError, match=r"'fedper-seed\d-\w+' and 'fedper-seed\d-\w+' have .* in common"):
+        write_page(tmp_path / "kept")
+    assert not (tmp_path / "kept" / "README.md").exists()
+
+
+def test_tables_and_figures_come_on_one_page_in_the_papers_order(tmp_path: Path) -> None:
+    out = tmp_path / "paper"
+    assert execute(["paper", "run", "matching-latency", "--scale", "tiny", "--out", str(out), "-q"]) == 0
+    first = out / "matching-latency-tiny"
+    shutil.copytree(first, out / "ablation-tiny")  # Table 5: after Table 4
+    shutil.copytree(first, out / "mine-tiny")  # no name of ours
+    (first / "more.md").write_text("## More of it\n\n| a |\n", encoding="utf-8")
+    assert execute(["paper", "page", str(out)]) == 0
+    text = (out / "README.md").read_text(encoding="utf-8")
+    titles = [line for line in text.splitlines() if line.startswith("## ")]
+    printed = (first / "table.md").read_text(encoding="utf-8").splitlines()
+    assert titles == [printed[0], "## More of it", printed[0]]
+    assert set(printed[2:6]) <= set(text.splitlines())
+    figures = re.findall(r"!\[.*?\]\((.*?)\)", text)
+    assert figures == ["matching-latency-tiny/figure.svg", "ablation-tiny/figure.svg"]
+    assert all((out / figure).is_file() for figure in figures)

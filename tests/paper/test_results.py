@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from xfed.cli import execute
+from xfed.paper.catalogue import ARTEFACTS
 from xfed.paper.kept import kept_runs
 from xfed.paper.page import label
+from xfed.paper.scales import Choice
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -34,6 +36,30 @@ def test_a_page_is_made_of_its_kept_runs(folder: Path, tmp_path: Path) -> None:
     for name in made[1:]:
         for ours, published in zip(cells(again / name), cells(folder / name), strict=True):
             assert ours == pytest.approx(published), name
+
+
+def test_the_tables_of_the_paper_are_on_one_page(tmp_path: Path) -> None:
+    again = tmp_path / "paper"
+    shutil.copytree(RESULTS / "paper", again)
+    published = (again / "README.md").read_text(encoding="utf-8")
+    (again / "README.md").unlink()
+    assert execute(["paper", "page", str(again)]) == 0
+    assert (again / "README.md").read_text(encoding="utf-8") == published
+
+
+@pytest.mark.parametrize("name", ["ablation", "motivation"])
+def test_rows_of_the_papers_tables_are_of_kept_runs(name: str) -> None:
+    """Each row's settings are those of a run that is kept, and its number is that run's."""
+    changes = {"model": "convnet", "convnet.width": 32, "rounds": 60, "lr_decay": 0.99, "eval_every": 10}
+    choice = Choice("small", ["cifar100"], None, None, (1,), {"kernels": "auto"}, changes)
+    kept = [run for folder in PAGES if folder.name.startswith("cifar100") for run in kept_runs(folder)]
+    with (RESULTS / "paper" / f"{name}-small" / "table.csv").open(encoding="utf-8") as file:
+        said = {row["variant"]: float(row["averaged"]) for row in csv.DictReader(file)}
+    wanted = ARTEFACTS[name].experiments(choice)
+    assert said.keys() == {each.variant for each in wanted}
+    for each, (experiment,) in wanted.items():
+        run = next(run for run in kept if run.experiment == experiment)
+        assert said[each.variant] == pytest.approx(100 * run.accuracy().mean(), abs=1e-3), each.variant
 
 
 def cells(path: Path) -> list[list[float | str]]:

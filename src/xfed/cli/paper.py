@@ -16,6 +16,7 @@ from xfed.errors import InputError
 from xfed.kernels.choice import KernelChoice
 from xfed.paper.artefact import check_datasets
 from xfed.paper.catalogue import ARTEFACTS, artefact
+from xfed.paper.gallery import made_in, write_gallery
 from xfed.paper.kept import KeptRun
 from xfed.paper.page import write_page
 from xfed.paper.scales import SCALES, Choice, Scale
@@ -93,7 +94,8 @@ def _keep(runs: tuple[Path, ...], to: Path) -> None:
 
 def _page(folders: tuple[Path, ...]) -> None:
     for folder in folders:
-        for path in write_page(folder):
+        write = write_gallery if made_in(folder) else write_page
+        for path in write(folder):
             print(path)
 
 
@@ -110,7 +112,10 @@ PAGE = click.Command(
     "page",
     callback=_page,
     params=[click.Argument(["folders"], metavar="FOLDER...", nargs=-1, required=True, type=Path)],
-    help="Write a page of results into a folder of kept runs: tables, figure, and which differences are real.",
+    help=(
+        "Write a page of results into a folder of kept runs (tables, figure, and which differences are real), or into "
+        "one where 'xfed paper run' wrote (all tables and figures together)."
+    ),
 )
 LIST = click.Command("list", callback=_list, help="Name every table and figure.")
 RUN = click.Command(

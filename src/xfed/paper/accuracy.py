@@ -263,6 +263,8 @@ def side_by_side(results: Results) -> Product:
         bars(panel, [f"exit {j + 1}" for j in exits], ours, printed)
         panel.set_title(TASKS[dataset].title, fontsize=9)
         panel.set_ylabel("accuracy (%)")
+    shown = [k for k, name in enumerate(header) if "published exit" not in name or any(row[k] for row in rows)]
+    header, rows = [header[k] for k in shown], [[row[k] for k in shown] for row in rows]
     text = (
         f"{LAST} Published: Table 3 and Table 5, averaged over exits by us; what neither prints, or prints for "
         "a network with another number of exits, is left empty."

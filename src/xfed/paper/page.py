@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import wilcoxon
 
+from xfed.errors import InputError
 from xfed.files import write_text
 from xfed.paper import published
 from xfed.paper.kept import Accuracies, KeptRun, kept_runs
@@ -93,7 +94,14 @@ def _rows(runs: Sequence[KeptRun]) -> list[Row]:
     groups: dict[str, list[KeptRun]] = {}
     usual = _usual_rate(runs)
     for run in runs:
-        groups.setdefault(label(run, usual), []).append(run)
+        group = groups.setdefault(label(run, usual), [])
+        for other in group:
+            if other.experiment.seed == run.experiment.seed:
+                raise InputError(
+                    f"kept runs {other.name!r} and {run.name!r} have one method, its settings and seed in common, and "
+                    "differ otherwise; keep them in folders of their own"
+                )
+        group.append(run)
     return [Row(label, group) for label, group in groups.items()]
 
 
