@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5
 """After Okabe and Ito, with two more."""
 DASHES = ("-", "--", "-.", ":")
 MARKERS = "osD^vPX*"
+CHARACTERS_PER_INCH = 17
+"""Of a footer, at most."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,8 @@ class Drawing:
         for spare in axes[panels:]:
             spare.set_visible(False)
         figure.suptitle(title, fontsize=11)
-        figure.supxlabel(footer, fontsize=7, color="0.35")
+        fitting = textwrap.fill(footer, int(CHARACTERS_PER_INCH * figure.get_figwidth()))
+        figure.supxlabel(fitting, fontsize=7, color="0.35")
         for panel in axes[:panels]:
             panel.spines[["top", "right"]].set_visible(False)
             panel.grid(axis="y", alpha=0.25)
