@@ -206,6 +206,13 @@ def cohort_sizes(result: Run) -> list[int]:
     ]
 
 
+def test_without_distillation_no_teacher_is_computed(train: Callable[..., Run]) -> None:
+    """With λ = 0 and all exits selected, a client trains as FedPer's does, and pays for nothing else."""
+    ours = train("ours", xfed={"lam": 0, "schedule": "fixed"}).records()
+    theirs = train("theirs", method="fedper").records()
+    assert [each.macs for each in ours] == [each.macs for each in theirs]
+
+
 def test_settings_are_described() -> None:
     assert issubclass(XFed.Settings, BaseSettings)
     assert all(field.description for field in XFed.Settings.model_fields.values())

@@ -176,7 +176,7 @@ class XFed(FedPer):
         assert isinstance(selected, list)
         students = [j for j in selected if self.settings.kd_on_last or j < client.exits - 1]
         objective: Objective = JointExits()
-        if students:
+        if students and self.settings.lam:
             strength = self.settings.lam / (client.exits if self.settings.kd_weight == "mean" else 1)
             objective += Distillation(self._teacher(client, received), students, strength, self.settings.temperature)
         return [client.phase(objective, exits=selected)]
