@@ -38,8 +38,7 @@ def test_xfed_without_its_three_ideas_is_fedper(
     bare = train("xfed", method="xfed", xfed=limit, exits=exits)
     fedper = train("fedper", method="fedper", exits=exits)
     assert weights, "matching ran"
-    if exits == "all":
-        assert max(term.item() for term in terms) > 0, "distillation ran on something to learn"
+    assert not terms, "with λ = 0 nothing is distilled"
     one, other = final_models(bare), final_models(fedper)
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)

@@ -66,10 +66,14 @@ def test_a_value_of_each_table() -> None:
 def test_exits_average_to_the_averaged_accuracy() -> None:
     """The per-exit rows of Table 5 and the averages of Table 1 are of the same runs."""
     for dataset in ("cifar100", "tiny-imagenet"):
-        exits = [published.per_exit(dataset, "xfed", j)[0] for j in range(4)]
+        exits = [published.per_exit(dataset, "xfed", j, 4)[0] for j in range(4)]
         averaged = published.accuracy("Table 1", dataset, "xfed")
         assert averaged is not None
         assert sum(each.value for each in exits if each) / 4 == pytest.approx(averaged.value, abs=0.006)
+
+
+def test_exits_of_another_network_are_not_the_printed_ones() -> None:
+    assert published.per_exit("cifar100", "xfed", 2, 3) == (None, "")
 
 
 def test_macs_and_savings_as_printed_do_not_agree() -> None:
