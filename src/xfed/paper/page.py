@@ -102,7 +102,7 @@ def _rows(runs: Sequence[KeptRun]) -> list[Row]:
                     "differ otherwise; keep them in folders of their own"
                 )
         group.append(run)
-    return [Row(label, group) for label, group in groups.items()]
+    return [Row(name, group) for name, group in groups.items()]
 
 
 def _usual_rate(runs: Sequence[KeptRun]) -> float | None:
