@@ -73,6 +73,15 @@ def test_all_runs_may_change_what_the_scale_sets() -> None:
         Choice("small", changes={"alpha": 0.1})
 
 
+def test_the_rate_falls_as_far_in_other_rounds() -> None:
+    wanted = Wanted("tiny-imagenet", 0.3, "xfed")
+    values = wanted.values("small", {"rounds": 60})
+    assert (values["rounds"], values["eval_every"]) == (60, 6)
+    assert values["lr_decay"] ** 60 == pytest.approx(0.99**300)
+    assert wanted.values("small", {"rounds": 60, "lr_decay": 0.9})["lr_decay"] == 0.9
+    assert wanted.values("small", {"rounds": "many"})["rounds"] == "many"  # refused where settings are checked
+
+
 def test_a_choice_without_runs() -> None:
     with pytest.raises(InputError, match="no run has this data set and this method"):
         Choice("tiny", ["cifar10"], None, ["fedper"]).of(

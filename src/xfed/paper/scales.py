@@ -64,15 +64,15 @@ CHOSEN = ("dataset", "alpha", "method", "seed")
 """What tables and figures have rows and columns for."""
 
 
-def settings(dataset: str, alpha: float, scale: Scale) -> dict[str, Any]:
-    """Give an experiment's settings but for method and seed."""
+def settings(dataset: str, alpha: float, scale: Scale, rounds: int | None = None) -> dict[str, Any]:
+    """Give an experiment's settings but for method and seed; at scale small the rate falls as far in any `rounds`."""
     task = TASKS[dataset]
     common = {"alpha": alpha, "calibration": 0.0}
     if scale == "tiny":
         return {**STAND_IN, **task.tiny, **common}
     values: dict[str, Any] = {"dataset": dataset, **common}
     if scale == "small":
-        rounds = task.small_rounds
+        rounds = rounds or task.small_rounds
         values |= {"rounds": rounds, "lr_decay": DECAY ** (task.rounds / rounds), **task.small}
         values["eval_every"] = max(1, rounds // 10)
     return values
@@ -112,7 +112,8 @@ class Wanted:
 
         Where all runs change the network, no setting of the scale's network remains.
         """
-        general = settings(self.dataset, self.alpha, scale)
+        rounds = changes.get("rounds")
+        general = settings(self.dataset, self.alpha, scale, rounds if isinstance(rounds, int) and rounds > 0 else None)
         if "model" in changes:
             others = {model.name for model in models} - {changes["model"]}
             general = {key: value for key, value in general.items() if key.partition(".")[0] not in others}
