@@ -22,7 +22,7 @@ test-slow: $(DEVELOP)  ## what takes longer: bits of every method, every page of
 	$(BIN)/pytest -n auto --dist worksteal --durations 25 -m "slow and not long"
 
 test-long: $(DEVELOP)  ## what takes minutes: larger federations of real Flower nodes, killed and come back; every method on Ray
-	$(BIN)/pytest -m long
+	$(BIN)/pytest -m long --timeout 3600
 
 lint: $(DEVELOP)  ## style, types, import direction
 	$(BIN)/ruff check .
