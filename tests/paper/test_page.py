@@ -101,6 +101,25 @@ def test_runs_that_one_page_cannot_tell_apart_are_refused(train: Callable[..., R
     assert not (tmp_path / "kept" / "README.md").exists()
 
 
+def test_single_exit_runs_have_a_page_of_their_own(
+    train: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = {("Table 2", "digits", "fedavg", None): Number(12.34)}
+    monkeypatch.setattr("xfed.paper.published.accuracy", lambda *asked: printed.get(asked))
+    folder = tmp_path / "kept"
+    for method in ("fedavg", "local"):
+        KeptRun.of(train(method, method=method, exits="last")).write(folder)
+    write_page(folder)
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    assert "last exit alone, " in text
+    assert "| exit 1 | held out | published |" in text
+    assert "| 12.34 |" in text
+    assert "Published: Table 2 of the paper" in text
+    KeptRun.of(train("all", method="fedper")).write(folder)
+    with pytest.raises(InputError, match=r"have 1 and 3 exits; keep them in folders of their own"):
+        write_page(folder)
+
+
 def test_tables_and_figures_come_on_one_page_in_the_papers_order(tmp_path: Path) -> None:
     out = tmp_path / "paper"
     assert execute(["paper", "run", "matching-latency", "--scale", "tiny", "--out", str(out), "-q"]) == 0

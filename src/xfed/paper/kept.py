@@ -66,6 +66,11 @@ class KeptRun:
             by_answer["own"][-1].trained,
         )
 
+    @property
+    def exits(self) -> int:
+        """How many exits it has."""
+        return int(self.clients["own"].shape[1])
+
     def accuracy(self, answers: Answer | None = None) -> Accuracies:
         """Give each client's accuracy, averaged over exits; by default with the answers that count in the run."""
         averaged: Accuracies = self.clients[answers or self.experiment.answering()].mean(axis=1)
@@ -76,8 +81,7 @@ class KeptRun:
         home = folder / self.name
         write_text(home / "settings.yaml", self.experiment.to_yaml())
         write_json(home / "run.json", dict(self.facts))
-        exits = range(self.clients["own"].shape[1])
-        names = [f"{kind} {j + 1}" for kind in ANSWERS for j in exits]
+        names = [f"{kind} {j + 1}" for kind in ANSWERS for j in range(self.exits)]
         rounds = np.concatenate([self.curves[kind] for kind in ANSWERS], axis=1)
         write_text(home / "rounds.csv", _table(["round", *names], zip(self.rounds, rounds, strict=True)))
         clients = np.concatenate([self.clients[kind] for kind in ANSWERS], axis=1)

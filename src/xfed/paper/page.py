@@ -94,6 +94,11 @@ def _rows(runs: Sequence[KeptRun]) -> list[Row]:
     groups: dict[str, list[KeptRun]] = {}
     usual = _usual_rate(runs)
     for run in runs:
+        if run.exits != runs[0].exits:
+            raise InputError(
+                f"kept runs {runs[0].name!r} and {run.name!r} have {runs[0].exits} and {run.exits} exits; keep them in "
+                "folders of their own"
+            )
         group = groups.setdefault(label(run, usual), [])
         for other in group:
             if other.experiment.seed == run.experiment.seed:
@@ -140,7 +145,7 @@ def _data(run: KeptRun) -> str:
 def _setting(run: KeptRun) -> str:
     e = run.experiment
     width = e.settings.get("model", {}).get("width")
-    network = f"{e.model}{'' if width is None else f' of width {width}'}"
+    network = f"{e.model}{'' if width is None else f' of width {width}'}{', last exit alone' * (e.exits == 'last')}"
     t = e.training
     return (
         f"{network}, {e.dealing.clients} clients, {e.cohort_size} a round, {t.rounds} rounds of {t.epochs} epochs, "
@@ -149,7 +154,8 @@ def _setting(run: KeptRun) -> str:
 
 
 def _table(rows: Sequence[Row], shared: Sequence[int]) -> Sheet:
-    exits = rows[0].runs[0].clients["own"].shape[1]
+    exits = rows[0].runs[0].exits
+    place = "Table 2" if rows[0].runs[0].experiment.exits == "last" else "Table 1"
     header = ["method", "averaged", "own answers", "running answers", *(f"exit {j + 1}" for j in range(exits))]
     held_out = any(run.facts.get("held_out") is not None for row in rows for run in row.runs)
     header += [*["held out"] * held_out, "published", "seeds", "up (kB)", "GMAC"]
@@ -163,7 +169,8 @@ def _table(rows: Sequence[Row], shared: Sequence[int]) -> Sheet:
             line.append(over_seeds([100 * value for value in values]) if values else None)
         e = first.experiment
         alike = row.label == row.method and e.dealing.way == "dirichlet"
-        line.append(published.accuracy("Table 1", e.dataset, row.method, e.dealing.alpha) if alike else None)
+        alpha = None if place == "Table 2" else e.dealing.alpha
+        line.append(published.accuracy(place, e.dataset, row.method, alpha) if alike else None)
         line.append(", ".join(str(run.experiment.seed) for run in row.runs))
         line += [Number(first.facts["bytes_up"] / 1000, digits=1), Number(first.facts["macs"] / 1e9)]
         body.append(line)
@@ -176,7 +183,7 @@ def _table(rows: Sequence[Row], shared: Sequence[int]) -> Sheet:
         f"{_order(shared)}. Averaged, "
         "exits: with the answers that count in the run, running ones for xfed-plus, own ones for all others; both "
         "kinds stand beside it. Held out: on calibration samples, by which settings may be "
-        "chosen. Published: Table 1 of the paper, its own networks and rounds. up, GMAC: of one client in one round."
+        f"chosen. Published: {place} of the paper, its own networks and rounds. up, GMAC: of one client in one round."
     )
     return Sheet("Averaged accuracy", header, body, notes)
 
