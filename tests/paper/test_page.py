@@ -112,7 +112,7 @@ def test_single_exit_runs_have_a_page_of_their_own(
     write_page(folder)
     text = (folder / "README.md").read_text(encoding="utf-8")
     assert "last exit alone, " in text
-    assert "| exit 1 | held out | published |" in text
+    assert "| method | averaged | held out | published |" in text
     assert "| 12.34 |" in text
     assert "Published: Table 2 of the paper" in text
     KeptRun.of(train("all", method="fedper")).write(folder)

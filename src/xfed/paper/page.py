@@ -19,6 +19,10 @@ from xfed.report.drawing import PALETTE, Drawing, lines
 from xfed.report.sheet import Cell, Number, Sheet, over_seeds
 from xfed_runtime.answers import ANSWERS, Answer
 
+SEVERAL = (
+    "Averaged, exits: with the answers that count in the run, running ones for xfed-plus, own ones for all others; "
+    "both kinds stand beside it. "
+)
 DECISIVE = 0.05
 DRAWN = 6
 """Curves in the figure: the best methods."""
@@ -156,14 +160,17 @@ def _setting(run: KeptRun) -> str:
 def _table(rows: Sequence[Row], shared: Sequence[int]) -> Sheet:
     exits = rows[0].runs[0].exits
     place = "Table 2" if rows[0].runs[0].experiment.exits == "last" else "Table 1"
-    header = ["method", "averaged", "own answers", "running answers", *(f"exit {j + 1}" for j in range(exits))]
+    header = ["method", "averaged"]
+    if exits > 1:
+        header += ["own answers", "running answers", *(f"exit {j + 1}" for j in range(exits))]
     held_out = any(run.facts.get("held_out") is not None for row in rows for run in row.runs)
     header += [*["held out"] * held_out, "published", "seeds", "up (kB)", "GMAC"]
     body: list[list[Cell]] = []
     for row in rows:
         first = row.runs[0]
-        line: list[Cell] = [row.label, row.accuracy(), *(row.accuracy(kind) for kind in ANSWERS)]
-        line += [row.accuracy(exit=j) for j in range(exits)]
+        line: list[Cell] = [row.label, row.accuracy()]
+        if exits > 1:
+            line += [*(row.accuracy(kind) for kind in ANSWERS), *(row.accuracy(exit=j) for j in range(exits))]
         if held_out:
             values = [value for run in row.runs if (value := run.facts.get("held_out")) is not None]
             line.append(over_seeds([100 * value for value in values]) if values else None)
@@ -180,9 +187,7 @@ def _table(rows: Sequence[Row], shared: Sequence[int]) -> Sheet:
     notes = (
         "Accuracy in %, last evaluation, on each client's own test samples: mean ± std over clients (seeds: std over "
         f"seeds). A seed is also a partition, so rows of different seeds compare by the second table alone"
-        f"{_order(shared)}. Averaged, "
-        "exits: with the answers that count in the run, running ones for xfed-plus, own ones for all others; both "
-        "kinds stand beside it. Held out: on calibration samples, by which settings may be "
+        f"{_order(shared)}. {SEVERAL * (exits > 1)}Held out: on calibration samples, by which settings may be "
         f"chosen. Published: {place} of the paper, its own networks and rounds. up, GMAC: of one client in one round."
     )
     return Sheet("Averaged accuracy", header, body, notes)
