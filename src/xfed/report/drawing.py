@@ -88,11 +88,18 @@ Values = Sequence[float | None]
 def bars(
     axes: Axes, groups: Sequence[str], ours: Mapping[str, Values], published: Mapping[str, Values] | None = None
 ) -> None:
-    """Draw a bar per group and series, and the published value as a hollow diamond over it."""
+    """Draw a bar per group and series, and the published value as a hollow diamond over it.
+
+    A series called like another, a comma and something more has the other's colour, hatched.
+    """
+    plain = [name for name in ours if not any(name.startswith(f"{other}, ") for other in ours)]
     width = 0.8 / max(len(ours), 1)
     for number, (name, values) in enumerate(ours.items()):
         places = np.arange(len(groups)) + (number - (len(ours) - 1) / 2) * width
-        axes.bar(places, _floats(values), width * 0.92, color=PALETTE[number % len(PALETTE)], label=name)
+        base = plain.index(next(other for other in plain if f"{name}, ".startswith(f"{other}, ")))
+        hatch = "" if plain[base] == name and base < len(PALETTE) else "//"
+        colour = PALETTE[base % len(PALETTE)]
+        axes.bar(places, _floats(values), width * 0.92, color=colour, hatch=hatch, edgecolor="white", lw=0, label=name)
         printed = _floats((published or {}).get(name, []))
         if len(printed) and not np.isnan(printed).all():
             axes.scatter(places, printed, s=26, marker="D", facecolors="white", edgecolors="black", zorder=3)
