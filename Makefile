@@ -19,7 +19,7 @@ test-fast: $(DEVELOP)  ## the fast tests alone
 	$(BIN)/pytest -n auto --dist worksteal --durations 12 -m "not slow"
 
 test-slow: $(DEVELOP)  ## what takes longer: bits of every method, every page of the docs, clean installations
-	$(BIN)/pytest -n auto --dist worksteal --durations 25 -m "slow and not long"
+	$(BIN)/pytest -n auto --dist worksteal --durations 25 --timeout 1500 -m "slow and not long"
 
 test-long: $(DEVELOP)  ## what takes minutes: larger federations of real Flower nodes, killed and come back; every method on Ray
 	$(BIN)/pytest -m long --timeout 3600
