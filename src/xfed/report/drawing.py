@@ -82,6 +82,11 @@ def style(number: int) -> dict[str, Any]:
     }
 
 
+def fill(number: int, variant: bool = False) -> dict[str, Any]:
+    """Colour the bars of a series by its number; a variant's are hatched, and those that come after the last colour."""
+    return {"color": PALETTE[number % len(PALETTE)], "hatch": "//" * (variant or number >= len(PALETTE))}
+
+
 Values = Sequence[float | None]
 
 
@@ -97,9 +102,8 @@ def bars(
     for number, (name, values) in enumerate(ours.items()):
         places = np.arange(len(groups)) + (number - (len(ours) - 1) / 2) * width
         base = plain.index(next(other for other in plain if f"{name}, ".startswith(f"{other}, ")))
-        hatch = "" if plain[base] == name and base < len(PALETTE) else "//"
-        colour = PALETTE[base % len(PALETTE)]
-        axes.bar(places, _floats(values), width * 0.92, color=colour, hatch=hatch, edgecolor="white", lw=0, label=name)
+        look = fill(base, variant=name != plain[base])
+        axes.bar(places, _floats(values), width * 0.92, **look, edgecolor="white", lw=0, label=name)
         printed = _floats((published or {}).get(name, []))
         if len(printed) and not np.isnan(printed).all():
             axes.scatter(places, printed, s=26, marker="D", facecolors="white", edgecolors="black", zorder=3)

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from xfed.errors import InputError
-from xfed.report.drawing import PALETTE, Drawing, style
+from xfed.report.drawing import Drawing, fill, style
 from xfed.report.rows import MethodRow, by_task, collect, grouped
 from xfed.report.tables import majority, settings_in_words
 from xfed.runs.reader import Run
@@ -70,8 +70,7 @@ def _exits(axes: Axes, rows: Sequence[MethodRow]) -> None:
             width * 0.92,
             yerr=whiskers(means, stds),
             error_kw={"elinewidth": 0.8, "ecolor": "0.35"},
-            color=PALETTE[number % len(PALETTE)],
-            hatch="" if number < len(PALETTE) else "//",
+            **fill(number),
             label=row.method,
         )
     axes.set_xticks(range(exits), [f"exit {j + 1}" for j in range(exits)])
