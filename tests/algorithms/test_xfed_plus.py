@@ -22,7 +22,14 @@ from xfed.errors import InputError
 PLAIN: dict[str, Any] = {
     "refit": 0,
     "answers": "own",
-    "xfed-plus": {"unselected": "idle", "gamma": 0, "teachers": "participants", "mix": "end"},
+    "xfed-plus": {
+        "schedule": "linear",
+        "unselected": "idle",
+        "gamma": 0,
+        "teachers": "participants",
+        "mix": "end",
+        "kd_epochs": "all",
+    },
 }
 
 
@@ -59,6 +66,20 @@ def test_exits_apart_leave_the_backbone_alone(train: Callable[..., Run], monkeyp
         for c in range(6)
     ]
     assert any(moved), "exits that were not selected trained"
+
+
+def test_with_one_epoch_nothing_repeats_and_nobody_teaches(train: Callable[..., Run]) -> None:
+    """Bits and costs are those of a run without distillation; a second epoch has some, the first still none."""
+    settings: dict[str, Any] = {"method": "xfed-plus", "rounds": 2}
+    silent, repeats, always = ({"lam": 0}, {}, {"kd_epochs": "all"})
+    one = [train(f"1 {n}", **settings, **{"xfed-plus": own}) for n, own in enumerate((silent, repeats, always))]
+    assert differences(one[0], one[1]) == []
+    assert one[2].records()[-1].macs > one[1].records()[-1].macs, "who teaches, computes"
+    two = [
+        train(f"2 {n}", epochs=2, **settings, **{"xfed-plus": own}) for n, own in enumerate((silent, repeats, always))
+    ]
+    backbones = [each.directory.checkpoints.read().tensors["model.parameters"] for each in two]
+    assert not any(torch.equal(backbones[a], backbones[b]) for a, b in ((0, 1), (0, 2), (1, 2)))
 
 
 def test_the_prior_is_in_the_bias_of_every_exit(train: Callable[..., Run]) -> None:

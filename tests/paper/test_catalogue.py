@@ -29,9 +29,16 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def tiny_run(out: Path, model: str, alpha: float = 0.3, **settings: object) -> Run:
     """Find the one run that has these settings."""
-    defaults: dict[str, object] = {"exits": "all", "local_kd": "off", "mu": 0.6, "lam": 1.0, "schedule": "linear"}
+    defaults: dict[str, object] = {"exits": "all", "local_kd": "off", "mu": 0.6, "lam": 1.0}
     if settings.get("method") == "xfed":
-        defaults |= {"teacher": "frozen", "temperature": 2.0, "kd_weight": "sum", "mix": "end", "evaluated": "mixed"}
+        defaults |= {
+            "schedule": "linear",
+            "teacher": "frozen",
+            "temperature": 2.0,
+            "kd_weight": "sum",
+            "mix": "end",
+            "evaluated": "mixed",
+        }
     wanted = defaults | {"refit": None} | settings
 
     def fits(run: Run) -> bool:
@@ -178,7 +185,7 @@ def _trade_off(out: Path, rows: list[Row]) -> None:
 
 @check("successor")
 def _successor(out: Path, rows: list[Row]) -> None:
-    assert len(rows) == 4 * 12
+    assert len(rows) == 4 * 13
     found = row(rows, data_set="CIFAR-10", method="fedper", variant="refit")
     run = tiny_run(out, "convnet", method="fedper", refit=0.03)
     table = pd.read_parquet(max((run.path / "traces").glob("test-*.parquet")))
@@ -187,7 +194,8 @@ def _successor(out: Path, rows: list[Row]) -> None:
     assert float(found["running answers"]) == pytest.approx(100 * right.to_numpy().mean())
     assert float(found["own answers"]) == pytest.approx(averaged(run))
     steps = [each["variant"] for each in rows if each["method"] == "xfed-plus" and each["data set"] == "CIFAR-10"]
-    assert steps == ["exits apart", "+ newest teachers", "+ prior", "+ refit: all of it"]
+    start = "+ all exits from the start, distillation on repeats"
+    assert steps == ["exits apart", "+ newest teachers", "+ prior", start, "+ refit: all of it"]
 
 
 @check("switches")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -18,7 +19,7 @@ from xfed.models.costs import count_costs
 from xfed.models.layout import Layout, ModelState
 from xfed.models.parts import Parts
 from xfed.running import partition_of
-from xfed.training.objectives import Batch, JointExits, Objective
+from xfed.training.objectives import Batch, JointExits, Objective, OnRepeats
 from xfed.training.trainer import Meter, Phase, Stream, Trainer
 
 STREAM = Stream(seed=1, client=0, round=1)
@@ -109,6 +110,28 @@ def test_last_small_batch_is_kept_and_every_sample_seen_once_per_epoch(
     assert sorted(position for batch in seen for position in batch) == list(range(len(data.train)))
     assert [len(batch) for batch in seen[:-1]] == [16] * (len(seen) - 1)
     assert len(seen[-1]) == len(data.train) % 16 or 16
+
+
+def test_terms_on_repeats_count_from_the_second_epoch_on(setting: tuple[Trainer, ModelState, ClientData]) -> None:
+    """A term of 1 on 3 epochs: 0 for every sample of the first, 1 for every sample of the others, 2/3 on average."""
+    trainer, initial, data = setting
+    epochs: list[int] = []
+
+    class One(Objective):
+        def __call__(self, batch: Batch) -> Tensor:
+            epochs.append(batch.epoch)
+            return torch.ones(())
+
+    class Zero(Objective):
+        def __call__(self, batch: Batch) -> Tensor:
+            return 0 * JointExits()(batch)
+
+    meter = Meter()
+    phase = replace(PHASE, objective=Zero() + OnRepeats(One()), epochs=3)
+    trainer.train(initial, data.train, [phase], STREAM, meter)
+    batches = math.ceil(len(data.train) / 16)
+    assert epochs == [1] * batches + [2] * batches
+    assert meter.loss == pytest.approx(2 / 3)
 
 
 class Waits(TorchDispatchMode):

@@ -105,7 +105,7 @@ class XFed(FedPer):
         return {client: messages[client].having({LAST: row}) for client, row in zip(clients, exits, strict=True)}
 
     def besides(self, server: Server, cohort: Cohort) -> dict[int, Message]:
-        """Send which exits train this round."""
+        """Send which exits train this round: S_i = {1..k} ∪ {m}, so that k says it all."""
         clients = cohort.clients
         directions = self._directions(server, clients)
         share = SCHEDULES[self.settings.schedule](cohort.round, cohort.rounds)
@@ -114,7 +114,7 @@ class XFed(FedPer):
         server.note("cohort", list(clients))
         server.note("similarity", similarity)
         server.note("students", [[j in chosen for j in range(server.layout.exits)] for chosen in students])
-        return {client: Message(values={"students": s}) for client, s in zip(clients, students, strict=True)}
+        return {client: Message(values={"students": len(s) - 1}) for client, s in zip(clients, students, strict=True)}
 
     def aggregate(self, server: Server, uploads: Uploads) -> None:
         """Average the backbone; keep last exits and their changes; mix teachers from that snapshot."""
@@ -172,14 +172,21 @@ class XFed(FedPer):
 
     def phases(self, client: Client, received: Message) -> list[Phase]:
         """Train the backbone and the selected exits; the students among them also learn from the teacher."""
-        selected = received.values["students"]
-        assert isinstance(selected, list)
+        shallow = received.values["students"]
+        assert isinstance(shallow, int)
+        selected = [*range(shallow), client.exits - 1]
         students = [j for j in selected if self.settings.kd_on_last or j < client.exits - 1]
         objective: Objective = JointExits()
-        if students and self.settings.lam:
-            strength = self.settings.lam / (client.exits if self.settings.kd_weight == "mean" else 1)
-            objective += Distillation(self._teacher(client, received), students, strength, self.settings.temperature)
+        if students and self._distils(client):
+            objective += self._distillation(self._teacher(client, received), students, client.exits)
         return [client.phase(objective, exits=selected)]
+
+    def _distils(self, client: Client) -> bool:
+        return self.settings.lam > 0
+
+    def _distillation(self, teacher: Teacher, students: Sequence[int], exits: int) -> Objective:
+        strength = self.settings.lam / (exits if self.settings.kd_weight == "mean" else 1)
+        return Distillation(teacher, students, strength, self.settings.temperature)
 
     def _teacher(self, client: Client, received: Message) -> Teacher:
         last = client.exits - 1

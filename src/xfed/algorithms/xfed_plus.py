@@ -1,4 +1,4 @@
-"""X-FED+: X-FED's messages, with exits that are always trained, know their client's classes and fit their backbone."""
+"""X-FED+: X-FED's messages, with exits that always train, know their client's classes and fit their backbone."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor, nn
 
+from xfed.algorithms.common.selection import ScheduleName
 from xfed.algorithms.xfed import XFed
 from xfed.errors import InputError
 from xfed.models.parts import Parts
@@ -21,7 +22,7 @@ from xfed.protocol.server import Server
 from xfed.protocol.uploads import Uploads
 from xfed.training.distillation import Teacher
 from xfed.training.frozen import is_one_linear_layer
-from xfed.training.objectives import Batch, Objective
+from xfed.training.objectives import Batch, Objective, OnRepeats
 from xfed.training.trainer import Phase
 
 NEWEST = "newest"
@@ -63,23 +64,30 @@ class XFedPlus(XFed):
     """X-FED's messages, put to better use; each addition is a setting.
 
     All losses see z_j + γ log p_i(c), p_i(c) being client i's share of class c: what travels learns to tell classes
-    apart, and what a client's classes are is added to its biases when it is evaluated. Exits that are not selected
-    train by cross-entropy on detached features, which the backbone does not notice (`unselected`). Every client gets a
-    mixture of the newest round's last exits, not of a round long ago (`teachers`). Before evaluation, shallow exits are
-    refitted to the newest backbone (`refit`), and exits answer with running means (`answers`). Travels and stays: as
-    X-FED.
+    apart, and what a client's classes are is added to its biases when it is evaluated. All exits train from the first
+    round on (`schedule`); under another schedule, those that are not selected train by cross-entropy on detached
+    features, which the backbone does not notice (`unselected`). The teacher, which is the received model, teaches once
+    samples come again: in a round's first epoch labels know better (`kd_epochs`). Every client gets a mixture of the
+    newest round's last exits, not of a round long ago (`teachers`). Before evaluation, shallow exits are refitted to
+    the newest backbone (`refit`), and exits answer with running means (`answers`). Travels and stays: as X-FED.
     """
 
     refits = 0.03
     answers = "running"
 
     class Settings(XFed.Settings):
+        schedule: ScheduleName = Field(
+            "fixed", description="share R(t) of student exits that train in round t; fixed: all of them"
+        )
         teachers: Literal["participants", "all", "latest"] = Field(  # type: ignore[assignment]
             "latest", description="mix the last exits of the newest round, of this round's clients, or of all so far"
         )
         mix: Literal["end", "start"] = Field("start", description="mix teachers when a round ends, or when one starts")
         unselected: Literal["detached", "idle"] = Field(
             "detached", description="exits that are not selected train on detached features, or not at all (X-FED)"
+        )
+        kd_epochs: Literal["repeats", "all"] = Field(
+            "repeats", description="distil from a round's second epoch on, when samples come again, or in all (X-FED)"
         )
         gamma: NonNegativeFloat = Field(1.0, description="γ: strength of the client's class prior; 0: none (X-FED)")
 
@@ -115,6 +123,13 @@ class XFedPlus(XFed):
         assert selected is not None
         term = Seen(phase.objective, selected, self._prior(client))
         return [replace(phase, objective=term, exits=None if self.settings.unselected == "detached" else selected)]
+
+    def _distils(self, client: Client) -> bool:
+        return super()._distils(client) and (self.settings.kd_epochs == "all" or client.schedule.epochs > 1)
+
+    def _distillation(self, teacher: Teacher, students: Sequence[int], exits: int) -> Objective:
+        term = super()._distillation(teacher, students, exits)
+        return OnRepeats(term) if self.settings.kd_epochs == "repeats" else term
 
     def _teacher(self, client: Client, received: Message) -> Teacher:
         teacher = super()._teacher(client, received)

@@ -13,10 +13,13 @@ from xfed_runtime.answers import ANSWERS
 
 HELPED = ("xfed", "fedper", "fedrep", "fedrod")
 RHO = 0.03
+WAITING = {"schedule": "linear", "kd_epochs": "all"}
+"""Exits join, and the teacher teaches, as in X-FED."""
 STEPS: dict[str, dict[str, Any]] = {
-    "exits apart": {"gamma": 0, "teachers": "participants", "mix": "end"},
-    "+ newest teachers": {"gamma": 0},
-    "+ prior": {},
+    "exits apart": {**WAITING, "gamma": 0, "teachers": "participants", "mix": "end"},
+    "+ newest teachers": {**WAITING, "gamma": 0},
+    "+ prior": WAITING,
+    "+ all exits from the start, distillation on repeats": {},
 }
 """X-FED+ without what comes later; without a refit, which is the last step."""
 

@@ -23,6 +23,8 @@ class Batch:
     features: dict[int, Tensor]
     logits: dict[int, Tensor]
     network: EarlyExitNetwork
+    epoch: int = 0
+    """Which pass of the phase over the client's samples this is, counted from 0."""
 
 
 class Objective:
@@ -53,6 +55,21 @@ class Sum(Objective):
     def parameters(self) -> list[Tensor]:
         """Collect the terms' own parameters."""
         return [parameter for term in self.terms for parameter in term.parameters()]
+
+
+@dataclass(frozen=True)
+class OnRepeats(Objective):
+    """A term that counts from a phase's second epoch on, when samples come again, and is 0 before."""
+
+    term: Objective
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Compute the term, or nothing."""
+        return self.term(batch) if batch.epoch else next(iter(batch.logits.values())).new_zeros(())
+
+    def parameters(self) -> list[Tensor]:
+        """Give the term's own parameters."""
+        return self.term.parameters()
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ class Trainer:
         alike = not trains[0] and phase.epochs > 1 and self.augmentation is None
         if alike and FrozenFeatures.apply_to(network, exits):
             frozen = FrozenFeatures(network, exits, len(view))
-        for _ in range(phase.epochs):
+        for epoch in range(phase.epochs):
             drawn = None
             if self.augmentation is not None:
                 drawn = self.augmentation.draw(len(view), view.dataset.input_shape, changes)
@@ -133,7 +133,7 @@ class Trainer:
                     cost = costs.on_features(exits, trains[1])
                 else:
                     (features, logits), again = frozen.run(inputs, positions)
-                loss = phase.objective(Batch(inputs, labels, positions, features, logits, network))
+                loss = phase.objective(Batch(inputs, labels, positions, features, logits, network, epoch))
                 gradients: Sequence[Tensor | None] = torch.autograd.grad(loss, trained, allow_unused=True)
                 steps.take(gradients if phase.clip is None else _clipped(gradients, phase.clip))
                 losses += loss.detach() * len(positions)
