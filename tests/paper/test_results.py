@@ -7,11 +7,13 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.stats import wilcoxon
 
 from xfed.cli import execute
 from xfed.paper.catalogue import ARTEFACTS
-from xfed.paper.kept import kept_runs
+from xfed.paper.kept import Accuracies, kept_runs
 from xfed.paper.page import label
 from xfed.paper.scales import Choice
 
@@ -100,3 +102,33 @@ def test_the_overview_names_the_best_of_every_page() -> None:
             methods = [row for row in csv.DictReader(file) if row["method"] != "majority class"]
         for row in methods[:3]:
             assert f"{row['method']} {float(row['averaged']):.2f}" in lines[folder.name], folder.name
+
+
+def test_the_glance_is_what_the_kept_runs_say() -> None:
+    """Means over the seeds that a method has, and X-FED+'s leads client by client; every other method is behind."""
+    text = (RESULTS / "README.md").read_text(encoding="utf-8").partition("## At a glance")[2].partition("\n## ")[0]
+    header, _, *lines = [line for line in text.splitlines() if line.startswith("|")]
+    methods = [cell.strip() for cell in header.split("|")[3:-4]]
+    leads = []
+    for line in lines[:-1]:
+        place, seeds, *said = (cell.strip() for cell in line.split("|")[1:-1])
+        numbers = [float(cell.partition(" ")[0]) for cell in said]
+        match = re.search(r"\(([\w-]+)/README\.md\)", place)
+        assert match, line
+        found: dict[str, dict[int, Accuracies]] = {}
+        for run in kept_runs(RESULTS / match[1]):
+            e = run.experiment
+            if label(run, e.training.lr) == e.method and str(e.seed) in seeds.split(", "):
+                found.setdefault(e.method, {})[e.seed] = 100 * run.accuracy()
+        assert ", ".join(map(str, sorted(found["xfed-plus"]))) == seeds
+        for method, number in zip(methods, numbers, strict=False):
+            assert number == pytest.approx(np.mean(list(found[method].values())), abs=0.0051), (line, method)
+        gaps = {
+            method: np.concatenate([found["xfed-plus"][seed] - theirs for seed, theirs in by_seed.items()])
+            for method, by_seed in found.items()
+        }
+        assert numbers[-3:-1] == pytest.approx([gaps["xfed"].mean(), gaps["fedrod"].mean()], abs=0.0051), line
+        assert numbers[-1] == pytest.approx(wilcoxon(gaps["fedrod"]).pvalue, rel=0.051), line
+        assert all(gap.mean() > 0 for method, gap in gaps.items() if method != "xfed-plus"), line
+        leads.append(gaps["xfed"].mean())
+    assert float(lines[-1].split("|")[-4]) == pytest.approx(np.mean(leads), abs=0.0051)
