@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 
 from tests.bits import Memory, contents, differences
 from tests.conftest import tiny
-from xfed import Run, run
+from xfed import Experiment, InputError, Run, run
 from xfed.algorithms.xfed import XFed
 from xfed.components import BaseSettings
 from xfed.data.dealing.partition import open_partition
@@ -216,3 +217,12 @@ def test_without_distillation_no_teacher_is_computed(train: Callable[..., Run]) 
 def test_settings_are_described() -> None:
     assert issubclass(XFed.Settings, BaseSettings)
     assert all(field.description for field in XFed.Settings.model_fields.values())
+
+
+def test_a_profile_over_settings_written_out_is_refused() -> None:
+    """A run's settings name everything, so that another profile on top of them would do nothing."""
+    written = yaml.safe_load(tiny().to_yaml())
+    with pytest.raises(InputError, match=r"profile is 'literal', but all that it stands for .* leave these out"):
+        Experiment.from_mapping({**written, "xfed.profile": "literal"})
+    literal = tiny(xfed={"profile": "literal", "mu": 0.7})
+    assert Experiment.from_mapping(yaml.safe_load(literal.to_yaml())) == literal

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from tests.algorithms.conftest import ByteEngine
 from tests.bits import differences
@@ -18,6 +19,8 @@ from xfed.algorithms.common.selection import SCHEDULES
 from xfed.data.dealing.partition import open_partition
 from xfed.data.views import ClientData
 from xfed.errors import InputError
+from xfed.models.convnet import ConvNet
+from xfed.models.network import EarlyExitNetwork
 
 PLAIN: dict[str, Any] = {
     "refit": 0,
@@ -130,3 +133,47 @@ def test_both_kinds_of_answers_are_counted(train: Callable[..., Run]) -> None:
     np.testing.assert_allclose(own.evaluations("running")[-1].accuracies, by_hand)
     np.testing.assert_allclose(running.evaluations()[-1].accuracies, by_hand)
     np.testing.assert_allclose(running.evaluations("own")[-1].accuracies, own.evaluations()[-1].accuracies)
+
+
+def test_the_newest_round_is_the_one_that_ends(train: Callable[..., Run]) -> None:
+    """Mixed when a round ends, its newest last exits are its participants'."""
+    latest, participants = (
+        train(teachers, method="xfed-plus", **{"xfed-plus": {"teachers": teachers, "mix": "end"}})
+        for teachers in ("latest", "participants")
+    )
+    assert differences(latest, participants) == ["server/method.newest"]
+
+
+@pytest.fixture
+def deep_exits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the ConvNet exits that are more than one linear layer."""
+    build = ConvNet.build
+
+    def deep(self: ConvNet, *arguments: Any) -> EarlyExitNetwork:
+        network = build(self, *arguments)
+        return EarlyExitNetwork(network.stages, [Deep(exit.linear) for exit in network.exits], network.places)
+
+    monkeypatch.setattr(ConvNet, "build", deep)
+
+
+class Deep(nn.Module):
+    """An exit with a layer before the last."""
+
+    def __init__(self, last: nn.Linear) -> None:
+        super().__init__()
+        self.inner, self.last = nn.Linear(last.in_features, last.in_features), last
+
+    def forward(self, maps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        features = torch.relu(self.inner(maps.mean(dim=(2, 3))))
+        return features, self.last(features)
+
+
+@pytest.mark.usefixtures("deep_exits")
+def test_exits_of_any_kind_without_prior_and_refit(train: Callable[..., Run]) -> None:
+    assert train(method="xfed-plus", refit=0, rounds=2, **{"xfed-plus": {"gamma": 0}}).finished
+    for own, sentence in (
+        ({}, r"xfed-plus.gamma is 1, which needs exits that are one linear layer; allowed: 0"),
+        ({"gamma": 0, "schedule": "linear"}, r"'detached' and xfed-plus.schedule 'linear', which needs exits .* idle"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            train("refused", method="xfed-plus", refit=0, **{"xfed-plus": own})

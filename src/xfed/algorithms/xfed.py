@@ -86,8 +86,14 @@ class XFed(FedPer):
         @model_validator(mode="before")
         @classmethod
         def _profile(cls, values: Any) -> Any:
-            literal = isinstance(values, dict) and values.get("profile") == "literal"
-            return {**LITERAL, **values} if literal else values
+            if not (isinstance(values, dict) and values.get("profile") == "literal"):
+                return values
+            if all(name in values and values[name] == cls.model_fields[name].default for name in LITERAL):
+                raise ValueError(
+                    "profile is 'literal', but all that it stands for is given as in 'recommended' "
+                    f"({', '.join(LITERAL)}); leave these out"
+                )
+            return {**LITERAL, **values}
 
     settings: Settings
 

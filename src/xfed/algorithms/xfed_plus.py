@@ -42,8 +42,10 @@ class Seen(Objective):
         """Compute the term on what it sees."""
         logits = {}
         for j, own in batch.logits.items():
-            head: nn.Linear = batch.network.exits[j].linear  # type: ignore[assignment]
-            logits[j] = (own if j in self.attached else head(batch.features[j].detach())) + self.prior
+            if j not in self.attached:
+                head: nn.Linear = batch.network.exits[j].linear  # type: ignore[assignment]
+                own = head(batch.features[j].detach())
+            logits[j] = own + self.prior
         return self.term(replace(batch, logits=logits))
 
 
@@ -94,20 +96,27 @@ class XFedPlus(XFed):
     settings: Settings
 
     def check(self, subnetworks: Subnetworks, population: int) -> None:
-        """Refuse exits whose biases the prior cannot be added to."""
+        """Refuse exits whose biases the prior cannot be added to, or that cannot train on features alone."""
         super().check(subnetworks, population)
-        if self.settings.gamma and not all(map(is_one_linear_layer, subnetworks.network.exits)):
+        if all(map(is_one_linear_layer, subnetworks.network.exits)):
+            return
+        if self.settings.gamma:
             raise InputError(
                 f"xfed-plus.gamma is {self.settings.gamma:g}, which needs exits that are one linear layer; allowed: 0"
+            )
+        if self.settings.unselected == "detached" and self.settings.schedule != "fixed":
+            raise InputError(
+                f"xfed-plus.unselected is 'detached' and xfed-plus.schedule {self.settings.schedule!r}, which needs "
+                "exits that are one linear layer; allowed: idle, or schedule fixed"
             )
 
     # On the server
 
     def aggregate(self, server: Server, uploads: Uploads) -> None:
-        """Take uploads in as X-FED does, and remember whose they were."""
-        super().aggregate(server, uploads)
+        """Remember whose uploads these are, and take them in as X-FED does."""
         if self.settings.teachers == "latest":
             server.tensors[NEWEST] = torch.tensor(uploads.clients)
+        super().aggregate(server, uploads)
 
     def _teachers(self, server: Server, clients: Sequence[int], use: Use) -> list[int]:
         if self.settings.teachers != "latest":
@@ -142,7 +151,7 @@ class XFedPlus(XFed):
         for name, tensor in client.trainer.layout.views(model).items():
             if name.startswith("exits.") and name.endswith(".linear.bias"):
                 tensor += self._prior(client).to(tensor.device)
-        return Personal(personal.shared, {**personal.own, **client.pack(model, Parts.EXITS)})
+        return personal.having(client.pack(model, Parts.EXITS))
 
     def _prior(self, client: Client) -> Tensor:
         """Give γ log p(c) of the client's training samples."""
