@@ -10,9 +10,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.special import softmax
 from torch import Tensor, nn
 
 from tests.bits import Memory
+from xfed.algorithms.fedamp import heuristic_attention
 from xfed.algorithms.fedpac import combine
 from xfed.models.layout import Layout
 from xfed.models.network import EarlyExitNetwork
@@ -147,6 +149,23 @@ def test_fedpac_counts_programs_that_fail_and_keeps_own_heads(server: Server) ->
     weights, failures = combine(np.array([[0.0], [np.nan]]), np.ones(2))
     assert failures == 2
     assert weights.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+
+def test_fedpac_drops_small_weights_unless_all_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    for small, expected in ((0.1, [0.25] * 4), (0.3, [0.25] * 4)):  # equal variances, equal heads: a quarter each
+        monkeypatch.setattr("xfed.algorithms.fedpac.SMALL", small)
+        weights, _ = combine(np.zeros((4, 1)), np.ones(4))
+        np.testing.assert_allclose(weights, [expected] * 4)
+
+
+@pytest.mark.parametrize("sigma", [10.0, 5000.0])
+def test_fedamp_attention_is_a_softmax_over_the_others(sigma: float) -> None:
+    cosines = np.array([[1.0, -0.5, -0.6], [-0.5, 1.0, -0.55], [-0.6, -0.55, 1.0]])
+    found = heuristic_attention(cosines, sigma, own=0.4)
+    for i in range(3):
+        others = [j for j in range(3) if j != i]
+        np.testing.assert_allclose(found[i, others], 0.6 * softmax(sigma * cosines[i, others]), atol=1e-12)
+        assert found[i, i] == 0.4
 
 
 def test_depthfl_with_feddyn_over_two_rounds(server: Server) -> None:

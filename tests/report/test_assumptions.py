@@ -91,3 +91,12 @@ def test_weights_stand_in_the_order_of_clients(train: Callable[..., Run]) -> Non
 def test_sparse_checkpoints_are_refused(train: Callable[..., Run]) -> None:
     with pytest.raises(InputError, match="checkpoint_every must be 1"):
         shallow_exits(train(checkpoint_every=2))
+
+
+def test_heterogeneity_is_of_participants_who_teach_each_other(train: Callable[..., Run]) -> None:
+    """With all clients as teachers, who stand in the order of their numbers, columns mean others than distances do."""
+    found = train(sample=1.0, rounds=3, xfed={"teachers": "all"})
+    alike = [r for r in (1, 2, 3) if found.notes(r)["teachers"].tolist() == found.notes(r)["cohort"].tolist()]
+    assert len(alike) < 3, "with every cohort in order, no proof"
+    assert all(found.notes(r)["teacher_weights"].shape == found.notes(r)["distances"].shape for r in (1, 2, 3))
+    assert [each.round for each in heterogeneity(found)] == alike

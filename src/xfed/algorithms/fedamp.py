@@ -26,8 +26,8 @@ def heuristic_attention(cosines: Matrix, sigma: float, own: float) -> Matrix:
     size = len(cosines)
     if size == 1:
         return np.ones((1, 1))
-    scores = np.exp(sigma * (cosines - cosines.max()))
-    np.fill_diagonal(scores, 0.0)
+    others = np.where(np.eye(size, dtype=bool), -np.inf, cosines)
+    scores = np.exp(sigma * (others - others.max(axis=1, keepdims=True)))
     weights: Matrix = (1.0 - own) * scores / scores.sum(axis=1, keepdims=True)
     np.fill_diagonal(weights, own)
     return weights

@@ -80,7 +80,8 @@ def combine(means: Matrix, variances: Matrix) -> tuple[Matrix, int]:
         if weights is None:
             failures += 1
             weights = np.eye(len(means))[row]
-        weights = np.where(weights < SMALL, 0.0, weights)
+        large = np.where(weights < SMALL, 0.0, weights)
+        weights = large if large.any() else weights  # of over a thousand clients, all may be small
         rows.append(weights / weights.sum())
     return np.stack(rows), failures
 

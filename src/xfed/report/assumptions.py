@@ -106,7 +106,8 @@ def heterogeneity(run: Run) -> list[Heterogeneity]:
         if "distances" not in notes or "teacher_weights" not in notes:
             continue
         weights, distances = notes["teacher_weights"].numpy(), notes["distances"].numpy()
-        if weights.shape == distances.shape:
+        alike = notes["teacher_students"].tolist() == notes["teachers"].tolist()
+        if alike and weights.shape == distances.shape:
             each = (weights * distances).sum(axis=1)
             found.append(Heterogeneity(round, float(each.mean()), float(each.max()), schedule.rate_in(round)))
     return found
