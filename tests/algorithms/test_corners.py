@@ -13,8 +13,9 @@ from torch import nn
 from tests.bits import contents
 from xfed import InputError, Run
 from xfed.data.dealing.partition import open_partition
+from xfed.federation.host import Host
 from xfed.federation.plan import Plan
-from xfed.models.layout import Layout
+from xfed.models.layout import Layout, ModelState
 from xfed.models.network import EarlyExitNetwork, Exit
 from xfed.models.subnetwork import Level, Subnetworks
 
@@ -106,3 +107,58 @@ def test_server_optimizers_run_under_any_averaging_method(train: Callable[..., R
         assert not torch.equal(contents(run)["server/model.parameters"], plain)
         memory = [name for name in contents(run) if name.startswith("server/method.server_optimizer.")]
         assert len(memory) == (1 if kind == "momentum" else 2), "X-FED averages the backbone alone"
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [("posthoc", {"shallow_epochs": 1}), ("fedrep", {"final_head_epochs": 1}), ("fedbabu", {"tuning_epochs": 1})],
+)
+def test_tuned_exits_are_evaluated_with_the_statistics_they_were_tuned_with(
+    train: Callable[..., Run], method: str, settings: dict[str, int]
+) -> None:
+    """A client that never trained: one epoch of one batch moves its running mean from 0 by a tenth of the batch's."""
+    run = train(
+        method=method, model="resnet18", resnet18={"width": 4}, rounds=1, sample=0.2, batch_size=2000, lr=1e-9,
+        **{method: settings},
+    )  # fmt: skip
+    never = int((~run.evaluations()[-1].trained).nonzero()[0][0])
+    network, dataset = run.model(never), run.dataset()
+    rows = torch.as_tensor(open_partition(run.directory.partition)[never].train)
+    order, stem, norm = (network.get_submodule(f"stages.0.{index}") for index in range(3))
+    with torch.no_grad():
+        maps = stem(order(dataset.normalise(dataset.inputs[rows])))
+    torch.testing.assert_close(norm.running_mean, 0.1 * maps.mean(dim=(0, 2, 3)), rtol=1e-4, atol=1e-6)
+
+
+def test_server_momentum_leaves_what_nobody_held(train: Callable[..., Run]) -> None:
+    """Six clients, three levels by index: in a round without the deepest ones, the last stage and exit stay."""
+    own = {"hetero": True, "feddyn": False}
+    settings: dict[str, Any] = {"method": "depthfl", "depthfl": own, "sample": 0.34, "server_optimizer": "momentum"}
+    cohorts = cohorts_of(train("all", rounds=6, **settings))
+    round = next(r for r in range(2, 7) if not cohorts[r - 1] & {4, 5} and any(c & {4, 5} for c in cohorts[: r - 1]))
+    checkpoints = train("until then", rounds=round, **settings).directory.checkpoints
+    before, after = (checkpoints.read(r).tensors["model.parameters"] for r in (round - 1, round))
+    layout = Layout.of(train("network", rounds=1).network())
+    changed = {name: not torch.equal(*pair) for name, pair in _by_name(layout, before, after).items()}
+    assert changed["stages.0.1.weight"]
+    assert not any(moved for name, moved in changed.items() if name.startswith(("stages.2.", "exits.2.")))
+
+
+def _by_name(layout: Layout, *flat: torch.Tensor) -> dict[str, tuple[torch.Tensor, ...]]:
+    views = [layout.views(ModelState(each, torch.zeros(0))) for each in flat]
+    return {name: tuple(view[name] for view in views) for name in views[0]}
+
+
+def test_evaluations_that_are_known_cost_nothing(train: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    spent: dict[int, int] = {}
+    original = Host.evaluate
+
+    def evaluate(self: Host, tasks: Any, states: Any) -> Any:
+        for result in original(self, tasks, states):
+            spent[tasks[0].round] = spent.get(tasks[0].round, 0) + result.macs
+            yield result
+
+    monkeypatch.setattr(Host, "evaluate", evaluate)
+    run = train(method="local", refit=0.03, rounds=5, eval_every=1, sample=0.34)
+    assert {record.round: record.tuning_macs for record in run.records()} == spent
+    assert min(spent.values()) > 0

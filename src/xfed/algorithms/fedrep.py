@@ -53,4 +53,4 @@ class FedRep(FedPer):
         phase = client.phase(self.joint(client), parts=Parts.EXITS)
         heads = replace(phase, epochs=self.settings.final_head_epochs)
         tuned = client.tune(client.model(personal.shared, personal.own), [heads])
-        return Personal(personal.shared, {**personal.own, **client.pack(tuned, Parts.EXITS)})
+        return personal.having(client.pack(tuned, Parts.EXITS | Parts.STATISTICS))

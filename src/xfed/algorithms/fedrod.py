@@ -101,15 +101,14 @@ class FedRoD(FedAvg):
 
     def personal(self, client: Client, received: Message) -> Personal:
         """Fold generic and personal heads: the sum of two linear layers is one."""
-        own = dict(super().personal(client, received).own)
-        shared = {n: t for n, t in received.tensors.items() if n not in {p.key for p in Parts.EXITS}}
+        own = {}
         for part in Parts.EXITS:
             if part.key in received.tensors:
                 generic = received.tensors[part.key]
                 own[part.key] = generic + client.state.get(PERSONAL + part.key, torch.zeros_like(generic))
         if self.settings.body == "local" and OWN_BACKBONE in client.state:
             own[Parts.BACKBONE.key] = client.state[OWN_BACKBONE]
-        return Personal(shared, own)
+        return super().personal(client, received).having(own)
 
     def _prior(self, client: Client) -> Tensor:
         """Give γ log N(c): −∞ for classes the client does not hold, which is safe since they are never the target.

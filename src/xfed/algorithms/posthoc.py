@@ -37,7 +37,7 @@ class PostHoc(FedPer):
 
     Objective: CE of the last exit during the rounds; before the final evaluation, Σ_{j<m} CE_j over shallow exits
     alone. Travels and is averaged: the backbone. Stays on the client: the last exit. The "local" bar of the paper's
-    motivation figure.
+    motivation figure. BatchNorm statistics move while exits train, and are evaluated as these exits knew them.
     """
 
     class Settings(BaseSettings):
@@ -75,4 +75,4 @@ class PostHoc(FedPer):
         phase = client.phase(EachExit(), exits=shallow, parts=Parts.SHALLOW_EXITS)
         phase = replace(phase, epochs=self.settings.shallow_epochs, rate=self.settings.shallow_rate)
         tuned = client.tune(client.model(personal.shared, personal.own), [phase])
-        return Personal(personal.shared, {**personal.own, **client.pack(tuned, Parts.SHALLOW_EXITS)})
+        return personal.having(client.pack(tuned, Parts.SHALLOW_EXITS | Parts.STATISTICS))

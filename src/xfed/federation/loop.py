@@ -208,7 +208,7 @@ class Federation:
                     self._write_model(sent.pop(result.client), result)
                 found[result.client] = replace(result, own=None, shared=())
         lasting = (c for c, e in found.items() if e.alone and c not in needed and c in versions)
-        self._known = current | {c: (versions[c], found[c]) for c in lasting}
+        self._known = current | {c: (versions[c], replace(found[c], macs=0)) for c in lasting}
         everyone = found | {client: known[1] for client, known in current.items()}
         if not everyone:
             first = failed[0]

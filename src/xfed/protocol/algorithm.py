@@ -140,7 +140,7 @@ class Algorithm(Component):
         averages = uploads.averages(lambda: server.pack(self.averaged))
         if self.server_optimizer:
             trained = {name: tensor for name, tensor in averages.items() if name != Parts.STATISTICS.key}
-            averages |= self.server_optimizer.step(server.tensors, server.pack(self.averaged), trained)
+            averages |= self.server_optimizer.step(server.tensors, server.pack(self.averaged), trained, uploads.held)
         server.layout.unpack(server.model, averages)
 
     def expect(self, server: Server, sent: Mapping[int, Message]) -> Uploads:
@@ -194,7 +194,7 @@ class Algorithm(Component):
         if not (self.refit and exits):
             return personal
         model = client.refit(client.model(personal.shared, personal.own), exits, self.refit)
-        return Personal(personal.shared, {**personal.own, **client.pack(model, self.personal_exits)})
+        return personal.having(client.pack(model, self.personal_exits))
 
 
 methods: Registry[Algorithm] = Registry("method", Algorithm, "xfed.algorithms")

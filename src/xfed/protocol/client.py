@@ -161,6 +161,11 @@ class Personal:
     shared: Mapping[str, Tensor]
     own: Mapping[str, Tensor]
 
+    def having(self, parts: Mapping[str, Tensor]) -> Personal:
+        """Give this model with further parts of the client's own, which it then shares with nobody."""
+        shared = {name: tensor for name, tensor in self.shared.items() if name not in parts}
+        return Personal(shared, {**self.own, **parts})
+
 
 def overlay(message: Message, state: Mapping[str, Tensor], alike: Parts) -> Personal:
     """Split a message into what is alike for everyone and what is the client's, and add its own parts."""

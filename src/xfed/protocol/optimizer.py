@@ -2,11 +2,12 @@
 
 The change Δ = average − model is taken for a negative gradient. `sgd`: w ← w + η Δ. `momentum` (FedAvgM):
 v ← β v + Δ, w ← w + η v. `adam` (FedAdam): m ← β m + (1 − β) Δ, v ← β₂ v + (1 − β₂) Δ², w ← w + η m / (√v + τ).
+Where clients carry parts of the network, what nobody held in a round stays as it is, and so does its memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,18 +29,28 @@ class ServerOptimizer:
     momentum: float
 
     def step(
-        self, memory: dict[str, Tensor], before: Mapping[str, Tensor], averages: Mapping[str, Tensor]
+        self,
+        memory: dict[str, Tensor],
+        before: Mapping[str, Tensor],
+        averages: Mapping[str, Tensor],
+        held: Callable[[str], Tensor],
     ) -> dict[str, Tensor]:
-        """Give the new value of every averaged part; `memory` is updated."""
-        return {name: before[name] + self._step(memory, name, averages[name] - before[name]) for name in averages}
+        """Give the new value of every averaged part; `memory` is updated. `held` is 0 where nobody held an entry."""
+        stepped = {}
+        for name, average in averages.items():
+            present = held(name) > 0
+            step = self._step(memory, name, average - before[name], present)
+            stepped[name] = torch.where(present, before[name] + step, before[name])
+        return stepped
 
-    def _step(self, memory: dict[str, Tensor], name: str, change: Tensor) -> Tensor:
+    def _step(self, memory: dict[str, Tensor], name: str, change: Tensor, present: Tensor) -> Tensor:
         if self.kind == "sgd":
             return self.rate * change
 
         def blend(which: str, value: Tensor, keep: float, take: float) -> Tensor:
             key = f"{PREFIX}{which}.{name}"
-            memory[key] = keep * memory.get(key, torch.zeros_like(value)) + take * value
+            known = memory.get(key, torch.zeros_like(value))
+            memory[key] = torch.where(present, keep * known + take * value, known)
             return memory[key]
 
         if self.kind == "momentum":
