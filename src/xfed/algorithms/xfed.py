@@ -183,16 +183,16 @@ class XFed(FedPer):
         selected = [*range(shallow), client.exits - 1]
         students = [j for j in selected if self.settings.kd_on_last or j < client.exits - 1]
         objective: Objective = JointExits()
-        if students and self._distils(client):
-            objective += self._distillation(self._teacher(client, received), students, client.exits)
+        if (taught := self._distillation(client, received, students)) is not None:
+            objective += taught
         return [client.phase(objective, exits=selected)]
 
-    def _distils(self, client: Client) -> bool:
-        return self.settings.lam > 0
-
-    def _distillation(self, teacher: Teacher, students: Sequence[int], exits: int) -> Objective:
-        strength = self.settings.lam / (exits if self.settings.kd_weight == "mean" else 1)
-        return Distillation(teacher, students, strength, self.settings.temperature)
+    def _distillation(self, client: Client, received: Message, students: Sequence[int]) -> Objective | None:
+        """Give the students' term; nothing where nobody teaches, so that no teacher is computed either."""
+        if not (students and self.settings.lam):
+            return None
+        strength = self.settings.lam / (client.exits if self.settings.kd_weight == "mean" else 1)
+        return Distillation(self._teacher(client, received), students, strength, self.settings.temperature)
 
     def _teacher(self, client: Client, received: Message) -> Teacher:
         last = client.exits - 1

@@ -133,12 +133,11 @@ class XFedPlus(XFed):
         term = Seen(phase.objective, selected, self._prior(client))
         return [replace(phase, objective=term, exits=None if self.settings.unselected == "detached" else selected)]
 
-    def _distils(self, client: Client) -> bool:
-        return super()._distils(client) and (self.settings.kd_epochs == "all" or client.schedule.epochs > 1)
-
-    def _distillation(self, teacher: Teacher, students: Sequence[int], exits: int) -> Objective:
-        term = super()._distillation(teacher, students, exits)
-        return OnRepeats(term) if self.settings.kd_epochs == "repeats" else term
+    def _distillation(self, client: Client, received: Message, students: Sequence[int]) -> Objective | None:
+        if self.settings.kd_epochs == "all":
+            return super()._distillation(client, received, students)
+        taught = super()._distillation(client, received, students) if client.schedule.epochs > 1 else None
+        return None if taught is None else OnRepeats(taught)
 
     def _teacher(self, client: Client, received: Message) -> Teacher:
         teacher = super()._teacher(client, received)
