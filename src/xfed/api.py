@@ -179,9 +179,9 @@ def calibrate(
     latency: Quantity | None = None,
     deadline: Quantity | None = None,
     device: str | Path | None = None,
-    quantile: float = 0.95,
-    delta: float = 0.1,
-    loss: Loss = "disagreement",
+    quantile: float | None = None,
+    delta: float | None = None,
+    loss: Loss | None = None,
     per_client: bool = True,
     signal: Signal = "confidence",
     thresholds: Search = "shared",
@@ -192,8 +192,8 @@ def calibrate(
 
     Exactly one wish: `budget`, a share of the full model's MACs or a count; `max_drop`, how far accuracy may fall below
     the full model's; `risk`, the largest rate of answers that differ from the full model's (`loss="error"`: that are
-    wrong), guaranteed at confidence 1 − delta; with the table of a `device`, `latency` (mean ms) or `deadline` (ms,
-    for such a `quantile` of answers). `signal` is compared with a threshold: one for all exits, or by exit
+    wrong), guaranteed at confidence 1 − delta (0.9); with the table of a `device`, `latency` (mean ms) or `deadline`
+    (ms, for such a `quantile` of answers, 0.95). `signal` is compared with a threshold: one for all exits, or by exit
     (`thresholds`); `answer` is an exit's own or the running mean of those passed, by default what the run answers with.
     """
     from xfed.calibration.calibrate import Rule

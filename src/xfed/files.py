@@ -53,8 +53,11 @@ def whole(path: Path, private: bool = False) -> Iterator[Path]:
 def whole_folder(folder: Path, kinds: Sequence[str]) -> Iterator[Path]:
     """Give an empty folder to fill; it takes the place of `folder` only when the block succeeds, with all its files.
 
-    A folder that holds anything but files of these kinds (patterns of names) is somebody else's and is refused.
+    A folder that holds anything but files of these kinds (patterns of names) is somebody else's and is refused, and so
+    is what is no folder.
     """
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{str(folder)!r} is no folder and would be replaced by one; give another name")
     for path in folder.iterdir() if folder.is_dir() else ():
         if not any(fnmatch(path.name, kind) for kind in kinds):
             raise InputError(

@@ -6,12 +6,14 @@ import csv
 import json
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
 from tests.bits import vouch
 from xfed import open_run
 from xfed.cli import execute
+from xfed.cli.group import FrontDoor
 
 SMALL = ["--clients", "4", "--rounds", "3", "--engine", "serial", "--convnet.width", "4", "--epochs", "1"]
 
@@ -186,3 +188,24 @@ def test_lists_show_names_and_settings(capsys: pytest.CaptureFixture[str]) -> No
         listed = capsys.readouterr().out
         for piece in pieces:
             assert piece in listed
+
+
+def test_every_required_option_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each command, or command of a group, without one of the options that its help calls required."""
+    front, asked = FrontDoor([]), 0
+    context = click.Context(front)
+    commands = [(name, front.get_command(context, name)) for name in front.list_commands(context)]
+    while commands:
+        name, command = commands.pop()
+        if isinstance(command, click.Group):
+            commands += [(f"{name} {inner}", found) for inner, found in command.commands.items()]
+            continue
+        assert command is not None
+        needed = [option for option in command.params if isinstance(option, click.Option) and option.required]
+        arguments = ["x" for each in command.params if isinstance(each, click.Argument) and each.required]
+        for option in needed:
+            others = [word for other in needed if other is not option for word in (other.opts[0], "x")]
+            assert execute([*name.split(), *arguments, *others]) == 2, name
+            assert f"Missing option '{option.opts[0]}'" in capsys.readouterr().err, name
+            asked += 1
+    assert asked >= 5

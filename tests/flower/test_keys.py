@@ -83,3 +83,10 @@ def test_nothing_is_overwritten(keys: Path) -> None:
         add_node_key(keys, "node-0")
     with pytest.raises(InputError, match=r"node name '../x'"):
         add_node_key(keys, "../x")
+
+
+@pytest.mark.parametrize("host", ["bad host!", "", "-a", "a..b"])
+def test_hosts_that_are_none_are_refused_before_anything_is_written(tmp_path: Path, host: str) -> None:
+    with pytest.raises(InputError, match=f"--host is {host!r}; allowed: a name such as"):
+        make_keys(tmp_path / "keys", ["localhost", host], [])
+    assert not (tmp_path / "keys").exists()

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.bits import vouch
-from tests.mishaps.mishap import Mishap, Prepare, cut, each, edited, flip, folder, gone, swapped, text, the, values
+from tests.mishaps.mishap import Mishap, Prepare, cut, each, edited, flip, folder, gone, swapped, text, the
 from xfed.files import read_tensors, write_tensors
 
 NOT_WRITTEN = "is damaged or was changed: its content is not what was written"
@@ -366,57 +366,4 @@ CONTINUING = [
         r"on_failure is 'cry': input should be 'stop' or 'drop'",
     ),
 ]
-AFTERWARDS = [
-    run("no wish", "calibrate run", r"calibrate needs exactly one of budget, latency, deadline, max_drop and risk"),
-    run("a budget too low", "calibrate run --budget 1%", r"a budget of .* is below what leaving at exit 1 costs"),
-    run(
-        "policies among other files",
-        "calibrate run --budget 60% -o cut",
-        r"folder 'cut' holds '.*' and would be replaced; give",
-    ),
-    run(
-        "policies that are none",
-        EXPORT,
-        r"policy file 'run/policies/shared\.json': policy kind is 'magic'; allowed: confidence",
-        text("run/policies/shared.json", '{"kind": "magic"}'),
-    ),
-    run(
-        "a device's table that is none",
-        "calibrate run --latency 5ms --device d.json",
-        r"latency table 'd\.json': a latency table is a JSON object, not list",
-        text("d.json", "[]"),
-    ),
-    run(
-        "a page in the place of a device",
-        "report run -o /dev/null",
-        r"'/dev/null' is no plain file and would be replaced by one",
-    ),
-    run("no bundle", "verify run", r"'run' is not a bundle: bundle\.json cannot be read"),
-    run(
-        "a bundle without clients",
-        "verify b",
-        r"bundle 'b' has a damaged bundle\.json: clients; allowed: at least one",
-        values(
-            "b/bundle.json",
-            {
-                "bundle": 2,
-                "files": {},
-                "classes": ["a"],
-                "macs": [1],
-                "formats": ["onnx-stages"],
-                "personal": [],
-                "together": None,
-                "clients": {},
-            },
-        ),
-    ),
-    run(
-        "a bundle of another version",
-        "verify b",
-        r"bundle 'b' has version 0; this runtime reads",
-        values("b/bundle.json", {"bundle": 0}),
-    ),
-    run("no folder of runs", "runs nowhere", r"'nowhere' is no folder; runs go to 'runs'"),
-    run("no runs in it", "report hollow -o p.html", r"there is no finished run under 'hollow'", folder("hollow")),
-]
-CASES = SETTINGS + INDEX + NUMBERS + MODELS + CONTINUING + AFTERWARDS
+CASES = SETTINGS + INDEX + NUMBERS + MODELS + CONTINUING

@@ -102,12 +102,20 @@ OPTIONS = [
     Mishap("kernels", "run --kernels magic", r"kernels is 'magic': input should be 'standard'"),
     Mishap("tracker", "run --track neptune", r"track is 'neptune': input should be 'tensorboard', 'mlflow' or 'wandb'"),
     Mishap("replies without drop", "run --min-replies 2", r"min_replies goes with on_failure drop"),
+    Mishap(
+        "more replies than clients",
+        "run --on-failure drop --min-replies 50",
+        r"min_replies is 50, but a round has 10 clients; allowed: 1 to that",
+    ),
     Mishap("server rate", "run --server-lr 1", r"server_lr goes with server_optimizer sgd, momentum or adam"),
     Mishap("distilling twice", "run --local-kd", r"local_kd is 'sum': method 'xfed' distils by itself"),
     Mishap("schedule", "run --xfed.schedule cubic", r"xfed\.schedule is 'cubic': input should be 'linear'"),
     Mishap("calibration", "run --calibration 1", r"calibration is '1': input should be less than 1"),
     Mishap("padding", "run --convnet.padding 0", r"padding 0.*8 × 8.*convnet\.padding=1"),
     Mishap("natural clients of digits", "run --partition-by natural", r"'digits' does not say which client a sample"),
+    Mishap(
+        "a partition as a table", "data partition --save p.csv", r"--save is 'p\.csv'; allowed: a file that ends in"
+    ),
     Mishap("no partition file", "run --partition-by file", r"partition_by is 'file', but partition names none"),
     Mishap(
         "two ways of dealing",

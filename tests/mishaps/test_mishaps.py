@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import tiny
-from tests.mishaps import data, plugins, runs, settings
+from tests.mishaps import afterwards, data, plugins, runs, settings
 from tests.mishaps.mishap import Mishap
 from xfed import Run
 from xfed import run as carry_out
@@ -22,7 +22,13 @@ from xfed.cli import execute
 from xfed.components import unload_plugin
 from xfed.runs.directory import RunDirectory
 
-CASES = {"settings": settings.CASES, "data": data.CASES, "plug-ins": plugins.CASES, "runs": runs.CASES}
+CASES = {
+    "settings": settings.CASES,
+    "data": data.CASES,
+    "plug-ins": plugins.CASES,
+    "runs": runs.CASES,
+    "afterwards": afterwards.CASES,
+}
 ALL = [(kind, case) for kind, cases in CASES.items() for case in cases]
 TOLD: dict[str, tuple[str, str]] = {}
 """What was expected and what was told of the mishaps so far."""

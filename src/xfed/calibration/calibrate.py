@@ -104,7 +104,8 @@ class MaxDrop:
         return AccuracyFloor(float(evidence.weights @ evidence.right[:, -1]) - self.drop)
 
     def __str__(self) -> str:
-        return f"accuracy no more than {100 * self.drop:g} % points below the full model's"
+        points = f"{100 * self.drop:g}"
+        return f"accuracy at most {points} {'point' if points == '1' else 'points'} below the full model's"
 
 
 Wish = CostLimit | MaxDrop

@@ -15,6 +15,8 @@ from xfed_runtime.device import Device, DeviceError
 
 Quantity = float | str
 NAMES = ("budget", "latency", "deadline", "max_drop", "risk")
+DELTA, QUANTILE = 0.1, 0.95
+"""How often a guarantee may fail, and which share of answers keeps a deadline, where nothing is said."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,12 @@ class Wishes:
     """How far accuracy may fall below the full model's: '1%', or 0.01."""
     risk: float | None = None
     """Largest rate of losses, guaranteed at confidence 1 − delta."""
-    delta: float = 0.1
-    loss: Loss = "disagreement"
-    quantile: float = 0.95
-    """Share of answers that shall keep the deadline."""
+    delta: float | None = None
+    """With risk: how often the guarantee may fail; 0.1."""
+    loss: Loss | None = None
+    """With risk: what counts as a loss; disagreement with the full model."""
+    quantile: float | None = None
+    """With a deadline: share of answers that shall keep it; 0.95."""
     device: str | Path | None = None
     """Table of latencies by exit, which `xfed device-bench` makes; costs are then in ms."""
 
@@ -46,6 +50,10 @@ class Wishes:
             raise InputError(
                 f"{given[0]} needs device, the table of this device's latencies; 'xfed device-bench' makes one"
             )
+
+        for name, of in (("delta", "risk"), ("loss", "risk"), ("quantile", "deadline")):
+            if getattr(self, name) is not None and given[0] != of:
+                raise InputError(f"{name} goes with {of}, not with {given[0]}")
 
     def costs(self, traces: Traces) -> tuple[Sequence[float], str]:
         """Give what leaving at each exit costs, and the unit."""
@@ -61,11 +69,13 @@ class Wishes:
         if self.max_drop is not None:
             return MaxDrop(_number("max_drop", self.max_drop, "%", "a percentage such as 1%"))
         if self.risk is not None:
-            return RiskLimit(self.risk, self.delta, self.loss)
+            delta = DELTA if self.delta is None else self.delta
+            return RiskLimit(self.risk, delta, self.loss or "disagreement")
         assert self.deadline is not None
         milliseconds = _milliseconds("deadline", self.deadline)
+        quantile = QUANTILE if self.quantile is None else self.quantile
         try:
-            return Deadline(milliseconds, self.quantile, self._table(traces).by_quantile(self.quantile))
+            return Deadline(milliseconds, quantile, self._table(traces).by_quantile(quantile))
         except DeviceError as error:
             raise InputError(str(error)) from None
 

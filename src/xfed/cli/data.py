@@ -12,6 +12,7 @@ import numpy as np
 from xfed.cli.options import DATA_DIR, PanelCommand, experiment_options, gather, glance
 from xfed.data.catalogue import Status, check, fetch, list_status, status
 from xfed.data.raw.locations import looking_into
+from xfed.errors import InputError
 from xfed.experiment import Experiment
 from xfed.experiment.sections import Evaluating, Place, Training
 from xfed.files import write_json
@@ -98,6 +99,8 @@ def _check(name: str, data_dir: Path | None) -> None:
 
 
 def _partition(plot: Path | None, save: Path | None, assignments: Sequence[str], **_: Any) -> None:
+    if save is not None and save.suffix not in (".json", ".safetensors"):
+        raise InputError(f"--save is {str(save)!r}; allowed: a file that ends in .json or .safetensors")
     experiment = Experiment.from_mapping(gather({}, assignments))
     dataset = experiment.load_data()
     partition = partition_of(experiment, dataset)

@@ -224,8 +224,14 @@ def _device_bench(
     repetitions: int,
 ) -> None:
     from xfed_runtime import Bundle, measure
+    from xfed_runtime.device import Device, DeviceError
     from xfed_runtime.sessions import CPU, SessionSettings
 
+    if out.exists():
+        try:
+            Device.read(out)
+        except DeviceError:
+            raise InputError(f"{str(out)!r} is there and no table of latencies; give another name") from None
     with _told():
         bundle = Bundle.open(path)
         settings = SessionSettings(threads, providers or (CPU,))

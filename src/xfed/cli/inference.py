@@ -11,6 +11,7 @@ import click
 
 from xfed.api import calibrate
 from xfed.calibration.calibrate import SEARCHES
+from xfed.calibration.wishing import DELTA, QUANTILE
 from xfed.cli.options import DATA_DIR, DEVICE, RUN, clients_option, out_option, parse_clients
 from xfed.cli.output import WIDE, Output, number_for
 from xfed.errors import InputError
@@ -29,10 +30,11 @@ def inference_commands(arguments: Sequence[str]) -> list[click.Command]:
     return [CALIBRATE, CASE_STUDY]
 
 
-def _calibrate(path: Path, quantile: str, out: Path | None, wide: bool, **wishes: Any) -> None:
+def _calibrate(path: Path, quantile: str | None, out: Path | None, wide: bool, **wishes: Any) -> None:
     run = open_run(path)
     folder = out or run.directory.policies
-    show(calibrate(run, quantile=float(quantile), out=folder, **wishes), folder, wide)
+    share = None if quantile is None else float(quantile)
+    show(calibrate(run, quantile=share, out=folder, **wishes), folder, wide)
 
 
 CALIBRATE = click.Command(
@@ -48,22 +50,19 @@ CALIBRATE = click.Command(
         click.Option(
             ["--quantile"],
             type=click.Choice([str(each) for each in QUANTILES]),
-            default="0.95",
-            show_default=True,
-            help="share of answers that shall keep the deadline",
+            help=f"share of answers that shall keep the deadline  [{QUANTILE}]",
         ),
         DEVICE,
         click.Option(
             ["--max-drop"], metavar="1%", help="lowest cost with accuracy at most so many points below the full model's"
         ),
         click.Option(["--risk"], type=float, metavar="0.05", help="largest rate of losses, guaranteed"),
-        click.Option(["--delta"], type=float, default=0.1, show_default=True, help="how often a guarantee may fail"),
+        click.Option(["--delta"], type=float, help=f"how often the guarantee of --risk may fail  [{DELTA}]"),
         click.Option(
             ["--loss"],
             type=click.Choice(["disagreement", "error"]),
-            default="disagreement",
-            show_default=True,
-            help="what --risk bounds: answers that differ from the full model's (needs no labels), or wrong ones",
+            help="what --risk bounds: answers that differ from the full model's (needs no labels), or wrong ones  "
+            "[disagreement]",
         ),
         click.Option(
             ["--per-client/--shared"], default=True, show_default=True, help="a policy for each client, or one for all"

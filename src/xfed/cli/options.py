@@ -61,11 +61,8 @@ DEVICE = click.Option(["--device"], type=Path, metavar="device.json", help="late
 
 def out_option(help: str, default: str | None = None, metavar: str = "folder", required: bool = False) -> click.Option:
     """Make the option that says where results go."""
-    path = None if default is None else Path(default)
-    shown = default is not None
-    return click.Option(
-        ["-o", "--out"], type=Path, default=path, show_default=shown, required=required, metavar=metavar, help=help
-    )
+    given: dict[str, Any] = {} if default is None else {"default": Path(default), "show_default": True}
+    return click.Option(["-o", "--out"], type=Path, required=required, metavar=metavar, help=help, **given)
 
 
 def methods_option(default: str) -> click.Option:

@@ -33,6 +33,8 @@ def report_commands(arguments: Sequence[str]) -> list[click.Command]:
 
 
 def _report(paths: Sequence[Path], out: Path, device: Path | None) -> None:
+    if out.is_file() and not out.read_bytes()[:15].lower().startswith(b"<!doctype html"):
+        raise InputError(f"{str(out)!r} is there and no page; give another name")
     runs = [run for run in find_runs(paths) if run.finished or run.path in paths]
     if not runs:
         raise InputError(f"there is no finished run under {', '.join(repr(str(path)) for path in paths)}")

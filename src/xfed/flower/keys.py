@@ -6,6 +6,7 @@ Private keys are readable by their owner alone; nothing that exists is overwritt
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -19,12 +20,15 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from xfed.errors import InputError
 
 DAYS = 365
+HOST = re.compile(r"(?!-)[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*", re.IGNORECASE)
 
 
 def make_keys(folder: Path, hosts: Sequence[str], nodes: Sequence[str]) -> None:
     """Write `ca.crt`, `ca.key`, `server.crt`, `server.key`, and for each node `NAME` and `NAME.pub`."""
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{str(folder)!r} exists already; give another folder for the keys")
+    for host in hosts:
+        _host_name(host)
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     authority = ec.generate_private_key(ec.SECP384R1())
@@ -101,6 +105,8 @@ def _host_name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ip_address(host))
     except ValueError:
+        if not HOST.fullmatch(host):
+            raise InputError(f"--host is {host!r}; allowed: a name such as server.example.org, or an address") from None
         return x509.DNSName(host)
 
 

@@ -105,6 +105,10 @@ class KeptRun:
 def kept_runs(folder: Path) -> list[KeptRun]:
     """Read all kept runs of a folder, in the order of their names."""
     found = [KeptRun.read(path.parent) for path in sorted(folder.glob("*/run.json"))]
+    if not found and (folder / "settings.yaml").is_file():
+        raise InputError(
+            f"{str(folder)!r} is a run; 'xfed paper keep {folder} --to FOLDER' keeps it in a folder of such"
+        )
     if not found:
         raise InputError(f"{str(folder)!r} holds no kept runs; 'xfed paper keep RUN --to {folder}' puts some there")
     return found
