@@ -67,6 +67,15 @@ def test_the_page_says_what_the_metrics_say(runs: list[Run], tmp_path: Path) -> 
     with (folder / "differences.csv").open(encoding="utf-8") as file:
         against = list(csv.DictReader(file))
     assert len(against) == 3
+    fedper = next(row for row in against if row["against"] == "fedper")
+    mine, theirs = (last(run).groupby("client") for run in (runs[0], runs[2]))
+    for column, ours, other in (
+        ("lead (points)", "running", "own"),
+        ("with own answers", "own", "own"),
+        ("with running answers", "running", "running"),
+    ):
+        lead = 100 * (mine[ours].mean() - theirs[other].mean()).mean()
+        assert float(fedper[column].partition(" ")[0]) == pytest.approx(lead, abs=0.0051), column
     text = (folder / "README.md").read_text(encoding="utf-8")
     assert "seeds ±" in text
     assert (folder / "figure.svg").is_file()

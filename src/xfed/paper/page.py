@@ -200,31 +200,43 @@ def _order(shared: Sequence[int]) -> str:
 
 
 def _differences(rows: Sequence[Row]) -> Sheet:
-    """Compare the best row with every other one, client by client."""
-    best = rows[0]
+    """Compare the best row, of methods as they are where there are such, with every other one, client by client."""
+    best = next((row for row in rows if row.label == row.method), rows[0])
+    several = best.runs[0].exits > 1
     body: list[list[Cell]] = []
-    for row in rows[1:]:
+    for row in rows:
         seeds = sorted(best.seeds & row.seeds)
-        if not seeds:
+        if row is best or not seeds:
             continue
-        gaps = np.concatenate([_clients(best, seed) - _clients(row, seed) for seed in seeds])
-        p = float(wilcoxon(gaps).pvalue) if np.any(gaps) else 1.0
+        gaps = _gaps(best, row, seeds)
+        p = _p(gaps)
         said = "different" if p < DECISIVE else "not told apart"
         lead = Number(100 * float(gaps.mean()), 100 * float(gaps.std()))
         better = f"{int((gaps > 0).sum())} of {len(gaps)}"
-        body.append([row.label, lead, better, f"{p:.2g}", said, ", ".join(map(str, seeds))])
+        line: list[Cell] = [row.label, lead, better, f"{p:.2g}", said]
+        for kind in ANSWERS if several else ():
+            gaps = _gaps(best, row, seeds, kind)
+            line.append(f"{100 * float(gaps.mean()):.2f} (p {_p(gaps):.2g})")
+        body.append([*line, ", ".join(map(str, seeds))])
+    alike = "With own and with running answers: the lead where both answer so. " if several else ""
     notes = (
         f"Points by which {best.label} leads: mean ± std over clients of the same seeds; p of Wilcoxon's signed-rank "
-        f"test over clients, two-sided, called different below {DECISIVE:g}. It is about these partitions and initial "
-        "weights; other seeds move all methods."
+        f"test over clients, two-sided, called different below {DECISIVE:g}. {alike}It is about these partitions and "
+        "initial weights; other seeds move all methods."
     )
-    header = ["against", "lead (points)", "clients better off", "p", "verdict", "seeds"]
+    header = ["against", "lead (points)", "clients better off", "p", "verdict"]
+    header += [*(f"with {kind} answers" for kind in ANSWERS if several), "seeds"]
     return Sheet(f"{best.label} against the others", header, body, notes)
 
 
-def _clients(row: Row, seed: int) -> Accuracies:
-    (run,) = row.of([seed]).runs
-    return run.accuracy()
+def _gaps(one: Row, other: Row, seeds: Sequence[int], answers: Answer | None = None) -> Accuracies:
+    """Give the differences in accuracy of all clients of some seeds; by default with the answers that count."""
+    pairs = ([row.of([seed]).runs[0].accuracy(answers) for row in (one, other)] for seed in seeds)
+    return np.concatenate([mine - theirs for mine, theirs in pairs])
+
+
+def _p(gaps: Accuracies) -> float:
+    return float(wilcoxon(gaps).pvalue) if np.any(gaps) else 1.0
 
 
 def _drawing(rows: Sequence[Row]) -> Drawing:
