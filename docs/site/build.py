@@ -54,7 +54,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Give the wide tables and figures of results the room of the table of contents."""
-    if page.file.src_uri.startswith("results/"):
+    if page.file.src_uri.startswith("results/") and page.file.src_uri.endswith("/README.md"):
         page.meta["hide"] = ["toc"]
     return markdown
 

@@ -68,10 +68,10 @@ class XFedPlus(XFed):
     All losses see z_j + γ log p_i(c), p_i(c) being client i's share of class c: what travels learns to tell classes
     apart, and what a client's classes are is added to its biases when it is evaluated. All exits train from the first
     round on (`schedule`); under another schedule, those that are not selected train by cross-entropy on detached
-    features, which the backbone does not notice (`unselected`). The teacher, which is the received model, teaches once
-    samples come again: in a round's first epoch labels know better (`kd_epochs`). Every client gets a mixture of the
-    newest round's last exits, not of a round long ago (`teachers`). Before evaluation, shallow exits are refitted to
-    the newest backbone (`refit`), and exits answer with running means (`answers`). Travels and stays: as X-FED.
+    features, which the backbone does not notice (`unselected`). The teacher, which is the received model, teaches from
+    a round's second epoch on, when samples come again (`kd_epochs`). Every client gets a mixture of the newest round's
+    last exits, not of a round long ago (`teachers`). Before evaluation, shallow exits are refitted to the newest
+    backbone (`refit`), and exits answer with running means (`answers`). Travels and stays: as X-FED.
     """
 
     refits = 0.03
