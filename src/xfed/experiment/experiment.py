@@ -58,8 +58,8 @@ class Experiment(Recipe):
             super().__init__(**arranged)
         except ValidationError as error:
             raise told(error) from None
-        wanted = self.training.min_replies or 0
-        if wanted > self.cohort_size:
+        wanted = self.training.min_replies
+        if wanted is not None and wanted > self.cohort_size:
             raise InputError(f"min_replies is {wanted}, but a round has {self.cohort_size} clients; allowed: 1 to that")
 
     @classmethod
