@@ -111,3 +111,15 @@ def test_interrupted_when_all_is_done(number: signal.Signals) -> None:
     ended = subprocess.run([sys.executable, "-c", late], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (-number, "")
     assert ended.stdout.startswith("xfed ")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_while_torch_is_half_imported(tmp_path: Path, number: signal.Signals) -> None:
+    """No exception may reach it: its C++ would abort. The stand-in ends with another code if one does."""
+    (tmp_path / "torch.py").write_text(
+        f"import os\ntry:\n    os.kill(os.getpid(), {int(number)})\nexcept BaseException:\n    os._exit(77)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", "from xfed.cli import main; main(['run'])"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (128 + number, "xfed: interrupted\n")

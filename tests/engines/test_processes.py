@@ -190,3 +190,17 @@ def test_who_is_at_work_when_a_run_ends_early_is_not_waited_for(
     assert not (tmp_path / "marker").exists(), "the client would have slept for a minute"
     assert [process.exitcode for process in interrupted] == [-signal.SIGKILL]
     assert set(interrupted) & set(multiprocessing.active_children()) == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"), [("AF_UNIX path too long", "set TMPDIR to a shorter one"), ("no", "is there memory for one")]
+)
+def test_why_no_worker_starts(
+    train: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, words: str, advice: str
+) -> None:
+    def fail(worker: Worker) -> None:
+        raise OSError(words)
+
+    monkeypatch.setattr(Worker, "_start", fail)
+    with pytest.raises(ClientError, match=f"no worker process can be started.*{advice}"):
+        train(engine="processes", workers=1)

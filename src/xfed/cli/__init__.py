@@ -31,6 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     def interrupt(number: int, _: FrameType | None) -> None:
         received.append(number)
+        if _importing_torch():
+            print("xfed: interrupted", file=sys.stderr)
+            _leave_at_once(128 + number)
         raise Stopped
 
     for number in SIGNALS:
@@ -81,6 +84,11 @@ def _carry_out(arguments: Sequence[str]) -> object:
         if not completing():
             raise
         return ended.code
+
+
+def _importing_torch() -> bool:
+    """Tell whether torch is half imported: an exception that passes through its C++ then aborts the process."""
+    return getattr(getattr(sys.modules.get("torch"), "__spec__", None), "_initializing", False)
 
 
 def _leave_at_once(code: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 import time
 import types
 from collections.abc import Iterator, Sequence
@@ -136,6 +137,11 @@ class Worker:
                 time.sleep(0.1)
                 self._prepare()
         else:
+            if "path too long" in str(reason):
+                raise ClientError(
+                    f"no worker process can be started: temporary folder {tempfile.gettempdir()!r} has too long a path "
+                    "for a socket; set TMPDIR to a shorter one"
+                )
             raise ClientError(f"no worker process can be started ({reason!r}); is there memory for one more?")
         self._at_exit = util.Finalize(self, _kill, (self.process.pid,), exitpriority=0)
         with suppress(BrokenPipeError, ConnectionResetError):
