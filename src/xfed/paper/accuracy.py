@@ -188,7 +188,8 @@ def single(results: Results) -> Product:
         "published saved", "saved by the published MACs",
     ]  # fmt: skip
     cost_text = (
-        "Mean over clients of the mean over test samples; exact MACs. Published: Section 5.3.1, thop's convention."
+        "Mean over clients of the mean over test samples; exact MACs; saved: of the static network, which has one "
+        "exit. Published: Section 5.3.1, thop's convention."
     )
     sheets = {"table": results.sheet(header, rows, text), "macs": results.sheet(cost_header, costs, cost_text, "MACs")}
     return Product(sheets, {"figure": drawing})

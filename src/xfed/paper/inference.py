@@ -114,8 +114,8 @@ def threshold(results: Results) -> Product:
     beside.set_ylabel("MACs per sample (million, dotted)")
     lines(right, by_round, "round", "MACs per sample (million)")
     text = (
-        "Accuracy in %: mean ± std over clients of test samples; drop: below the last exit. Published: Section 5.4.5; "
-        "Table 2's MACs of the same network say 46.15 %."
+        "Accuracy in %: mean ± std over clients of test samples; drop: below the last exit; saved: of the network with "
+        "all its exits. Published: Section 5.4.5; Table 2's MACs of the same network say 46.15 %."
     )
     return Product({"table": results.sheet(header, rows, text)}, {"figure": drawing})
 
