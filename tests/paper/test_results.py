@@ -126,5 +126,16 @@ def test_how_sure_is_what_the_kept_runs_say() -> None:
         assert all(lead.mean() > 0 for lead in leads.values()), line
 
 
+def test_the_readme_begins_with_four_lines_of_it() -> None:
+    """Accuracies as in the table of how sure that is, with one digit less."""
+    title = r"^\| \[?(CIFAR-100, ResNet-18|CIFAR-100?|AG News)\b[^|]*\| [^|]+ \| ([\d.]+) \| ([\d.]+) \| ([\d.]+)"
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "README.md", RESULTS / "README.md")]
+    short, long = (re.findall(title, re.sub(r"^.*Dir\(0\.1\).*$", "", text, flags=re.M), re.M) for text in texts)
+    assert len(short) == 4
+    for (name, *ours), (same, *theirs) in zip(short, long, strict=True):
+        assert name == same
+        assert [float(each) for each in ours] == pytest.approx([float(each) for each in theirs], abs=0.051), name
+
+
 def gaps(ours: dict[int, KeptRun], theirs: dict[int, KeptRun], answers: Answer | None = None) -> Accuracies:
     return 100 * np.concatenate([ours[seed].accuracy(answers) - run.accuracy(answers) for seed, run in theirs.items()])
