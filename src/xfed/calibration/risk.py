@@ -28,6 +28,8 @@ from xfed_runtime.policy import Policy
 
 Loss = Literal["disagreement", "error"]
 Guarantee = Literal["per client", "pooled", "none"]
+DELTA = 0.1
+"""How often a guarantee may fail, where nothing is said."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class RiskLimit:
     """
 
     risk: float
-    delta: float = 0.1
+    delta: float = DELTA
     loss: Loss = "disagreement"
 
     def __post_init__(self) -> None:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from xfed.calibration.calibrate import CostLimit, Deadline, MaxDrop, Wish
 from xfed.calibration.reading import Traces
-from xfed.calibration.risk import Loss, RiskLimit
+from xfed.calibration.risk import DELTA, Loss, RiskLimit
 from xfed.errors import InputError
 from xfed_runtime.device import Device, DeviceError
 
 Quantity = float | str
 NAMES = ("budget", "latency", "deadline", "max_drop", "risk")
-DELTA, QUANTILE = 0.1, 0.95
-"""How often a guarantee may fail, and which share of answers keeps a deadline, where nothing is said."""
+QUANTILE = 0.95
+"""Which share of answers keeps a deadline, where nothing is said."""
 
 
 @dataclass(frozen=True)

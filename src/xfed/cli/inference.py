@@ -11,7 +11,8 @@ import click
 
 from xfed.api import calibrate
 from xfed.calibration.calibrate import SEARCHES
-from xfed.calibration.wishing import DELTA, QUANTILE
+from xfed.calibration.risk import DELTA
+from xfed.calibration.wishing import QUANTILE
 from xfed.cli.options import DATA_DIR, DEVICE, RUN, clients_option, out_option, parse_clients
 from xfed.cli.output import WIDE, Output, number_for
 from xfed.errors import InputError

@@ -12,7 +12,7 @@ import torch
 
 from xfed.data.dataset import Dataset
 from xfed.data.dealing.partition import Partition
-from xfed.data.dealing.partitioning import Dealing, make_partition
+from xfed.data.dealing.partitioning import GOES_WITH, Dealing, make_partition
 from xfed.data.dealing.ways import dirichlet, iid
 from xfed.errors import InputError
 from xfed.randomness import Purpose, numpy_stream
@@ -140,3 +140,29 @@ def test_a_partition_with_calibration_samples_stays_as_it_is(tmp_path: Path, by:
 def test_what_cannot_be_is_told(plan: tuple[Dealing, int], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         make_partition(data(), *plan)
+
+
+OTHERWISE = {"alpha": 5.0, "cap": False, "classes_per_client": 3, "samples_per_client": 30, "min_samples": 40}
+"""A value for each setting of some ways that deals out otherwise, or (min_samples, of 20 each) nothing at all."""
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+@pytest.mark.parametrize("by", ["dirichlet", "pathological", "iid", "natural", "overlapping"])
+def test_a_setting_that_the_way_uses_matters_and_any_other_is_refused(by: Any, name: str) -> None:
+    source = data(groups=torch.arange(400) // 20)
+    usual = make_partition(source, *plan_of(by=by))
+    if by not in GOES_WITH[name]:
+        with pytest.raises(ValueError, match=f"{name} is .* goes with partition_by .*, not with {by}; leave it out"):
+            plan_of(by=by, **{name: OTHERWISE[name]})
+    elif name == "min_samples":
+        with pytest.raises(InputError, match="min_samples"):
+            make_partition(source, *plan_of(by=by, **{name: OTHERWISE[name]}))
+    else:
+        assert not same(usual, make_partition(source, *plan_of(by=by, **{name: OTHERWISE[name]})))
+
+
+def test_settings_written_out_at_their_defaults_go_with_every_way(tmp_path: Path) -> None:
+    for by in ("dirichlet", "pathological", "iid", "natural", "overlapping"):
+        assert Dealing(**Dealing(partition_by=by).model_dump()).way == by
+    with pytest.raises(ValueError, match=r"alpha is 0.1, .* not with file"):
+        plan_of(path=tmp_path / "partition.json", alpha=0.1)

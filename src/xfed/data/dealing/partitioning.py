@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from xfed.components import BaseSettings
 from xfed.data.dataset import Dataset
@@ -20,10 +20,21 @@ from xfed.randomness import Purpose, numpy_stream
 
 PartitionBy = Literal["dirichlet", "pathological", "iid", "natural", "overlapping", "file"]
 TRAIN_SHARE = 0.75
+GOES_WITH: dict[str, tuple[PartitionBy, ...]] = {
+    "alpha": ("dirichlet", "overlapping"),
+    "cap": ("dirichlet",),
+    "classes_per_client": ("pathological",),
+    "min_samples": ("dirichlet", "pathological", "iid", "natural"),
+    "samples_per_client": ("overlapping",),
+}
+"""Ways of dealing out that a setting says anything to."""
 
 
 class Dealing(BaseSettings):
-    """How samples are dealt out. Only the fields that the chosen way uses matter; see `xfed.data.dealing.ways`."""
+    """How samples are dealt out; see `xfed.data.dealing.ways`.
+
+    Settings that the chosen way does not use stay at their defaults: one that would do nothing is refused.
+    """
 
     clients: PositiveInt = Field(20, description="number of clients")
     partition_by: PartitionBy | None = Field(
@@ -43,6 +54,17 @@ class Dealing(BaseSettings):
         lt=1,
         description="share of the training samples set aside to calibrate exits; 0 in the paper",
     )
+
+    @model_validator(mode="after")
+    def _nothing_idle(self) -> Dealing:
+        for name, ways in GOES_WITH.items():
+            value, default = getattr(self, name), type(self).model_fields[name].default
+            if value != default and self.way not in ways:
+                raise ValueError(
+                    f"{name} is {value}, which goes with partition_by {' or '.join(ways)}, not with {self.way}; "
+                    f"leave it out, or at its default {default}"
+                )
+        return self
 
     @property
     def way(self) -> PartitionBy:
