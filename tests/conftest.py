@@ -33,6 +33,9 @@ def tiny(**changes: Any) -> Experiment:
     values = {**TINY, **changes}
     if values.get("model", "convnet") != "convnet" and "convnet" not in changes:
         del values["convnet"]
+    ways = {"file" if "partition" in values else "dirichlet", values.get("partition_by")}
+    if ways & {"iid", "pathological", "natural", "file"} and "alpha" not in changes:
+        del values["alpha"]
     return Experiment.from_mapping(values)
 
 
