@@ -27,6 +27,9 @@ TINY: dict[str, Any] = {
     "convnet": {"width": 4},
 }
 
+SAMPLED: dict[str, Any] = {"method": "fedper", "clients": 20, "sample": 0.1, "eval_clients": 6, "calibration": 0.3}
+"""Changes with which clients are evaluated that stand for different numbers of clients: trained ones, and others."""
+
 
 def tiny(**changes: Any) -> Experiment:
     """A run of about a second; `section={...}` adds component settings."""

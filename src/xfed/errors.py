@@ -31,10 +31,10 @@ class Interrupted(KeyboardInterrupt):
         self.path = path
 
 
-def unknown(kind: str, name: str, allowed: Iterable[str]) -> InputError:
+def unknown(kind: str, name: object, allowed: Iterable[str]) -> InputError:
     """Build the error for a name that is not among the allowed ones, with the nearest one as a hint."""
     choices = sorted(allowed)
-    close = get_close_matches(name, choices, n=1)
+    close = get_close_matches(str(name), choices, n=1)
     hint = f" (did you mean {close[0]}?)" if close else ""
     return InputError(f"unknown {kind} {name!r}{hint}; allowed: {', '.join(choices) or 'none'}")
 

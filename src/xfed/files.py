@@ -110,6 +110,12 @@ def _running(pid: int) -> bool:
     return True
 
 
+def refuse_foreign(path: Path, mark: str) -> None:
+    """Refuse to replace a text file that lacks a mark which all of ours have."""
+    if path.exists() and mark not in path.read_text(encoding="utf-8", errors="replace"):
+        raise InputError(f"{str(path)!r} is there, is none of ours and would be replaced; give a folder of its own")
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file whole."""
     with whole(path) as temporary:

@@ -88,6 +88,11 @@ def test_fedrods_own_backbone_is_what_is_saved(train: Callable[..., Run]) -> Non
         ("local", {}, "method 'local' averages nothing; allowed: average"),
         ("fedamp", {}, "method 'fedamp' averages nothing"),
         ("depthfl", {}, "FedDyn corrects averages in its own way; allowed: average, or depthfl.feddyn false"),
+        (
+            "fedavg",
+            {"server_momentum": 0.5, "server_optimizer": "sgd"},
+            "server_momentum goes with",
+        ),
         ("fedavg", {"server_lr": 0.5, "server_optimizer": "average"}, "server_lr goes with server_optimizer sgd"),
     ],
 )

@@ -7,6 +7,8 @@ from fractions import Fraction
 
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional
 
 from tests.algorithms.conftest import ByteEngine
 from tests.bits import contents, differences
@@ -14,7 +16,7 @@ from tests.conftest import tiny
 from xfed import InputError, Run
 from xfed.federation.host import build_trainer
 from xfed.models.layout import Layout
-from xfed.models.network import models, seeded
+from xfed.models.network import EarlyExitNetwork, Exit, models, seeded
 from xfed.models.parts import Parts
 from xfed.models.subnetwork import Level, Subnetworks
 from xfed.protocol.message import Message
@@ -113,6 +115,23 @@ def test_levels_need_aggregated_statistics_and_convolutions(train: Callable[...,
     with pytest.raises(InputError, match="'scalefl' with hetero needs bn_statistics aggregate"):
         train(method="scalefl", convnet=network, scalefl={"hetero": True})
     assert train(method="scalefl", convnet=network, bn_statistics="aggregate", scalefl={"hetero": True}).finished
+
+
+def test_a_narrow_convolution_keeps_its_kind() -> None:
+    stage = nn.Conv2d(2, 4, 3, stride=2, padding=2, dilation=2, padding_mode="reflect")
+    network = EarlyExitNetwork.of([stage], [Exit(4, 2)], "all")
+    narrow, _ = Subnetworks(network, Layout.of(network)).carve(Level(1, Fraction(1, 2)))
+    [layer] = narrow.stages
+    inputs = torch.randn(1, 2, 8, 8)
+    padded = functional.pad(inputs, (2, 2, 2, 2), mode="reflect")
+    expected = 2 * functional.conv2d(padded, layer.weight, layer.bias, stride=2, dilation=2)  # half of the channels
+    torch.testing.assert_close(layer(inputs), expected)
+
+
+def test_width_levels_refuse_groups_of_channels() -> None:
+    network = EarlyExitNetwork.of([nn.Conv2d(8, 8, 3, groups=8)], [Exit(8, 2)], "all")
+    with pytest.raises(InputError, match="convolutions in 8 groups has no narrower form"):
+        Subnetworks(network, Layout.of(network)).carve(Level(1, Fraction(1, 2)))
 
 
 def test_width_levels_refuse_a_transformer() -> None:

@@ -78,6 +78,37 @@ def test_a_worker_that_dies_is_replaced_with_the_same_bits(unruly: Callable[...,
     assert differences(unruly("well", engine="serial"), disturbed) == []
 
 
+NORMALISED = '''
+from torch import nn
+from xfed.components import BaseSettings
+from xfed.models.network import ModelSource, model
+from xfed.models.wrap import split
+
+
+@model("normalised")
+class Normalised(ModelSource):
+    """Running statistics of a kind that is not BatchNorm."""
+
+    class Settings(BaseSettings):
+        pass
+
+    def build(self, input_shape, classes, exits):
+        norm = nn.InstanceNorm2d(4, track_running_stats=True)
+        layers = [nn.Conv2d(1, 4, 3), norm, nn.ReLU(), nn.Conv2d(4, 4, 3)]
+        return split(nn.Sequential(*layers), [3], classes, input_shape, exits)
+'''
+
+
+def test_running_statistics_of_any_kind_stay_with_their_client(train: Callable[..., Run], tmp_path: Path) -> None:
+    plugin = tmp_path / "normalised.py"
+    plugin.write_text(NORMALISED)
+    alone, together = (
+        train(name, model="normalised", plugin=plugin, sample=1.0, **place)
+        for name, place in (("serial", {"engine": "serial"}), ("two", {"engine": "processes", "workers": 2}))
+    )
+    assert differences(alone, together) == []
+
+
 def test_a_task_that_keeps_killing_workers_is_named(unruly: Callable[..., Run]) -> None:
     sentence = "client 3 in round 2 died 3 times with its worker, which was killed by SIGKILL, .* out-of-memory killer"
     with pytest.raises(ClientError, match=sentence):

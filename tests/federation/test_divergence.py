@@ -18,6 +18,7 @@ from dataclasses import replace
 from xfed.algorithms.fedper import FedPer
 from xfed.components import BaseSettings
 from xfed.protocol.algorithm import method
+from xfed.protocol.message import Message
 
 
 @method("diverging")
@@ -35,9 +36,13 @@ class Diverging(FedPer):
             if self.settings.what == "state":
                 name = next(iter(client.state))
                 client.state[name] = torch.full_like(client.state[name], float("nan"))
+            if self.settings.what == "upload":
+                return Message({name: t * float("inf") for name, t in upload.tensors.items()}, upload.values)
         return upload
 
     def personal(self, client, received):
+        if self.settings.what == "evaluation" and client.id == 3:
+            raise ZeroDivisionError("no such client")
         made = super().personal(client, received)
         if self.settings.what == "answers" and client.id == 3:
             own = {name: torch.full_like(tensor, 3e38) for name, tensor in made.own.items()}
@@ -53,7 +58,14 @@ def diverge(train: Callable[..., Run], tmp_path: Path) -> Callable[..., Run]:
     plugin.write_text(DIVERGING)
 
     def carry_out(what: str, **changes: Any) -> Run:
-        return train(what, method="diverging", plugin=plugin, sample=1.0, diverging={"what": what}, **changes)
+        return train(
+            changes.pop("name", what),
+            method="diverging",
+            plugin=plugin,
+            sample=1.0,
+            diverging={"what": what},
+            **changes,
+        )
 
     return carry_out
 
@@ -79,6 +91,27 @@ def test_a_client_that_diverges_is_named_and_left_out(
 def test_by_default_the_run_stops_and_says_who(diverge: Callable[..., Run]) -> None:
     with pytest.raises(ClientError, match=r"client 3 in round 2 diverged: its loss is (nan|inf)"):
         diverge("loss")
+
+
+@pytest.mark.parametrize(("engine", "workers"), PLACES)
+def test_a_rejected_upload_leaves_no_state_behind(
+    diverge: Callable[..., Run], engine: str, workers: int | None
+) -> None:
+    """The first tidying lists the disk: a version that does not count was taken for what replaces the one that does."""
+    run = diverge("upload", on_failure="drop", rounds=3, checkpoint_every=2, engine=engine, workers=workers)
+    assert [(r.round, r.failed) for r in run.records()] == [(1, ()), (2, (3,)), (3, ())]
+    states = sorted(path.name for path in run.directory.client_states.rglob("000003-*"))
+    assert states == ["000003-000001.safetensors", "000003-000003.safetensors"], "of rounds 2 and 3, which are kept"
+
+
+@pytest.mark.parametrize(("engine", "workers"), PLACES)
+def test_who_is_evaluated_together_does_not_fail_together(
+    diverge: Callable[..., Run], engine: str, workers: int | None
+) -> None:
+    run = diverge("evaluation", on_failure="drop", rounds=2, engine=engine, workers=workers)
+    assert [record.unevaluated for record in run.records()] == [(3,), (3,)]
+    with pytest.raises(ClientError, match=r"(?s)client 3 in round 1 failed.*no such client"):
+        diverge("evaluation", engine=engine, workers=workers, name="stop")
 
 
 @pytest.mark.parametrize(("engine", "workers"), PLACES)

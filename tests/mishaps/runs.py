@@ -121,7 +121,11 @@ SETTINGS = [
         text("run/settings.yaml", b"\xff\xff"),
     ),
     run("out that exists", "run --out run", r"run directory 'run' exists already; .*'xfed resume run'"),
-    run("out that is a file", "run --out cut/data.json", r"run directory 'cut/data\.json' exists already"),
+    run(
+        "out that is a file",
+        "run --out cut/data.json",
+        r"'cut/data\.json' exists already, and is no run; give another --out",
+    ),
     run(
         "out below a file",
         "run --rounds 1 --clients 4 --engine serial --out run/data.json/x",
@@ -285,8 +289,8 @@ MODELS = [
     run(
         "shared model of another run",
         EXPORT,
-        rf"'run/models/shared-\w+\.safetensors' {SHORTER}",
-        swapped("run/models/shared-*", "run/models/client-000002*"),
+        rf"'run/models/client-000003\.safetensors' {SHORTER}",
+        swapped("run/models/shared-*", "run/models/client-000003*"),
     ),
     run(
         "shared model with another bit",

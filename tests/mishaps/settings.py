@@ -107,6 +107,9 @@ OPTIONS = [
         "run --on-failure drop --min-replies 50",
         r"min_replies is 50, but a round has 10 clients; allowed: 1 to that",
     ),
+    Mishap(
+        "server momentum", "run --server-momentum 0.5", r"server_momentum goes with server_optimizer momentum or adam"
+    ),
     Mishap("server rate", "run --server-lr 1", r"server_lr goes with server_optimizer sgd, momentum or adam"),
     Mishap("distilling twice", "run --local-kd", r"local_kd is 'sum': method 'xfed' distils by itself"),
     Mishap("schedule", "run --xfed.schedule cubic", r"xfed\.schedule is 'cubic': input should be 'linear'"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import spectral_norm
 
 from tests.models.builders import batch, build, small
 from xfed.errors import InputError
-from xfed.models.network import EarlyExitNetwork, Exit, ModelSource, hidden, models, seeded
+from xfed.models.network import EarlyExitNetwork, Exit, ModelSource, hidden, models, refuse_memory, seeded
 
 NAMES = ["convnet", "resnet18", "transformer"]
 
@@ -90,8 +93,37 @@ class _Broken(ModelSource):
 
 def test_moving_average_without_momentum_is_refused() -> None:
     network = EarlyExitNetwork.of([nn.BatchNorm2d(3, momentum=None)], [Exit(3, 2)], "all")
-    with pytest.raises(InputError, match="'broken' has a BatchNorm layer with momentum=None"):
+    with pytest.raises(InputError, match="'broken' has a BatchNorm2d layer with momentum=None"):
         seeded(_Broken(network), (3, 8, 8), 2, "all", 1)
+
+
+class _Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.training:
+            self.calls += 1
+        return inputs
+
+
+@pytest.mark.parametrize(
+    ("stage", "buffer"),
+    [(_Counting(), "stages.0.calls"), (spectral_norm(nn.Conv2d(3, 3, 3)), "stages.0.parametrizations.weight.0._u")],
+)
+def test_memory_that_would_pass_from_client_to_client_is_refused(stage: nn.Module, buffer: str) -> None:
+    network = EarlyExitNetwork.of([stage], [Exit(3, 2)], "all")
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    with pytest.raises(InputError, match=rf"model 'mine' changes its buffer {re.escape(buffer)} while it trains"):
+        refuse_memory("mine", network, torch.randn(1, 3, 8, 8))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
+
+
+def test_statistics_and_constants_are_no_such_memory() -> None:
+    stage = nn.Sequential(nn.BatchNorm2d(3), nn.InstanceNorm2d(3, track_running_stats=True))
+    stage.register_buffer("scale", torch.ones(3))
+    refuse_memory("mine", EarlyExitNetwork.of([stage], [Exit(3, 2)], "all"), torch.randn(1, 3, 8, 8))
 
 
 def test_one_tensor_in_two_places_is_refused() -> None:

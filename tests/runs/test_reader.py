@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.bits import vouch
-from tests.conftest import tiny
+from tests.conftest import SAMPLED, tiny
 from xfed import Experiment, InputError, Run, open_run, run
 
 
@@ -55,6 +55,21 @@ def test_models_need_no_seed(copied: Path, finished: Run, monkeypatch: pytest.Mo
     assert (card.name, card.input_shape, len(card.classes)) == ("digits", (1, 8, 8), 10)
     assert card.sizes["clients"] == 6
     assert sum(card.sizes[part] for part in ("train", "calibration", "test")) == 1797
+
+
+def test_held_out_counts_the_clients_that_each_evaluated_one_stands_for(train: Callable[..., Run]) -> None:
+    run = train(**SAMPLED)
+    trace, metrics = run.trace("calibration"), run.metrics()
+    assert trace is not None
+    last = metrics[(metrics["round"] == 4) & (metrics["exit"] == 1)].set_index("client")
+    assert last["weight"].nunique() == 2
+    assert last["weight"].sum() == pytest.approx(20)
+    assert run.weights("calibration") == last["weight"].to_dict()
+    total = 0.0
+    for client, weight in last["weight"].items():
+        own = trace.of_client(client)
+        total += weight * (own.own.prediction == own.labels[:, None]).mean()
+    assert run.held_out() == pytest.approx(total / 20)
 
 
 @pytest.mark.parametrize("name", ["client-000001.safetensors", "shared-*.safetensors"])

@@ -16,16 +16,17 @@ REFERENCES = {
 }
 
 
+@pytest.mark.parametrize("absent", [0, 1])
 @pytest.mark.parametrize("kind", list(REFERENCES))
-def test_steps_are_those_of_torch(kind: OptimizerKind) -> None:
+def test_steps_are_those_of_torch(kind: OptimizerKind, absent: int) -> None:
     generator = torch.Generator().manual_seed(1)
     ours = [torch.randn(3, 2, generator=generator), torch.randn(4, generator=generator)]
     theirs = [each.clone().requires_grad_() for each in ours]
     steps, reference = Steps(kind, ours, 0.01, 0.8, 0.1), REFERENCES[kind](theirs)
     for number in range(4):
         gradients: list[torch.Tensor | None] = [torch.randn(each.shape, generator=generator) for each in ours]
-        if number == 1:
-            gradients[1] = None  # the second parameter takes no part in one step
+        if number == absent:
+            gradients[1] = None  # the second parameter takes no part in one step, which may be the first
         for parameter, gradient in zip(theirs, gradients, strict=True):
             parameter.grad = None if gradient is None else gradient.clone()
         steps.take(gradients)

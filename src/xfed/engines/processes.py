@@ -19,6 +19,7 @@ import torch
 from pydantic import Field, PositiveFloat
 
 from xfed.components import BaseSettings
+from xfed.engines.workers.patience import deadline, late
 from xfed.engines.workers.process import Worker
 from xfed.engines.workers.segments import share_samples
 from xfed.engines.workers.signals import undisturbed
@@ -96,16 +97,17 @@ class ProcessEngine(GroupEngine):
     def _until_timeout(self, busy: Iterable[Worker]) -> float | None:
         if self.settings.timeout is None:
             return None
-        return max(0.0, min(worker.since for worker in busy) + self.settings.timeout - time.monotonic())
+        limit = self.settings.timeout
+        return max(0.0, min(deadline(worker.since, worker.doing, limit) for worker in busy) - time.monotonic())
 
     def _overdue(self) -> Iterator[Failed]:
         """Replace workers that took too long."""
         limit = self.settings.timeout
         for worker in list(self._workers):
-            if limit is not None and worker.doing and time.monotonic() - worker.since >= limit:
+            if limit is not None and worker.doing and time.monotonic() >= deadline(worker.since, worker.doing, limit):
                 worker.kill()
                 self._replace(worker)
-                yield from (Failed(t.client, f"did not answer within {limit:g} s", "timeout") for t in worker.doing)
+                yield from late(worker.doing, limit)
 
     def _replace(self, worker: Worker) -> None:
         """Put a new worker in the place of one that is gone."""

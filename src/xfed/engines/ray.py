@@ -20,6 +20,7 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor
 
 from xfed.components import BaseSettings
+from xfed.engines.workers.patience import deadline, late
 from xfed.engines.workers.place import Place, from_arrays, to_arrays
 from xfed.errors import ClientError, InputError
 from xfed.federation.carrying import keep_states, with_states
@@ -249,18 +250,20 @@ class RayEngine(GroupEngine):
         self._looked = 0.0
 
     def _patience(self) -> float:
-        busy = [worker.since for worker in self._workers if worker.doing]
-        if self.settings.timeout is None or not busy:
+        limit = self.settings.timeout
+        busy = [worker for worker in self._workers if worker.doing]
+        if limit is None or not busy:
             return LOOK_ROUND_SECONDS
-        return max(0.0, min(LOOK_ROUND_SECONDS, min(busy) + self.settings.timeout - time.monotonic()))
+        first = min(deadline(worker.since, worker.doing, limit) for worker in busy)
+        return max(0.0, min(LOOK_ROUND_SECONDS, first - time.monotonic()))
 
     def _overdue(self) -> Iterator[Failed]:
         """Replace workers that took too long."""
         limit = self.settings.timeout
         for worker in list(self._workers):
-            if limit is not None and worker.doing and time.monotonic() - worker.since >= limit:
+            if limit is not None and worker.doing and time.monotonic() >= deadline(worker.since, worker.doing, limit):
                 self._dismiss(worker)
-                yield from (Failed(t.client, f"did not answer within {limit:g} s", "timeout") for t in worker.doing)
+                yield from late(worker.doing, limit)
 
 
 def _first_line(error: Exception) -> str:

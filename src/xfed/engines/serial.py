@@ -39,9 +39,4 @@ class SerialEngine(Engine):
         """Evaluate clients one group after another."""
         for group in groups:
             states = {task.client: self._states.read(task.client, task.state) for task in group}
-            try:
-                yield from self._host.evaluate(group, states)
-            except InputError:
-                raise
-            except (Exception, SystemExit) as error:
-                yield from (failure(task, error) for task in group)
+            yield from self._host.evaluate(group, states)

@@ -94,6 +94,9 @@ class Training(BaseSettings):
             raise ValueError("min_replies goes with on_failure drop; with stop, all must answer")
         if self.server_lr is not None and self.server_optimizer == "average":
             raise ValueError("server_lr goes with server_optimizer sgd, momentum or adam")
+        default = type(self).model_fields["server_momentum"].default
+        if self.server_momentum != default and self.server_optimizer in ("average", "sgd"):
+            raise ValueError("server_momentum goes with server_optimizer momentum or adam")
         return self
 
     def schedule(self) -> Schedule:

@@ -22,6 +22,7 @@ from xfed.experiment.recipe import Recipe
 from xfed.kernels.choice import STANDARD, Kernels
 from xfed.models.costs import count_costs
 from xfed.models.layout import Layout, ModelState
+from xfed.models.network import refuse_memory
 from xfed.models.parts import Parts
 from xfed.models.subnetwork import Level, Subnetworks
 from xfed.protocol.algorithm import Algorithm
@@ -44,6 +45,7 @@ def build_trainer(recipe: Recipe, card: DataCard, device: str, kernels: Kernels 
             f"data set {card.name!r} has token ids up to {(card.tokens or 1) - 1}, which model "
             f"{recipe.model!r} does not know; set {recipe.model}.vocabulary higher"
         ) from None
+    refuse_memory(recipe.model, network, card.example())
     training = recipe.training
     if training.augment and card.kind != "image":
         raise InputError(f"augment changes images, but data set {card.name!r} is text; allowed with it: none")
@@ -130,8 +132,17 @@ class Host:
     def evaluate(self, tasks: Sequence[EvaluateTask], states: Mapping[int, State]) -> list[Evaluated | Failed]:
         """Evaluate clients' personal models, and give no more of them than each task allows.
 
-        Answers that are not finite are no answers: a client that gives such has failed.
+        Answers that are not finite are no answers: a client that gives such has failed. Where something fails for a
+        group, its clients are evaluated one by one: only those fail that fail alone.
         """
+        try:
+            return self._evaluate(tasks, states)
+        except (Exception, SystemExit) as error:
+            if len(tasks) == 1:
+                return [failure(tasks[0], error)]
+        return [answer for task in tasks for answer in self.evaluate([task], states)]
+
+    def _evaluate(self, tasks: Sequence[EvaluateTask], states: Mapping[int, State]) -> list[Evaluated | Failed]:
         personals: dict[int, Personal] = {}
         meters: dict[int, Meter] = {}
 

@@ -62,7 +62,7 @@ class Federation:
         """Run all rounds that are left; what stops them loses no complete round."""
         try:
             self._run()
-        except (KeyboardInterrupt, ClientError):
+        except BaseException:
             if self._unsaved is not None:
                 self._save_late(*self._unsaved)
             raise
@@ -120,6 +120,7 @@ class Federation:
         for result in in_order(answers, cohort.clients):
             taken = self._take(uploads, result)
             if isinstance(taken, Failed):
+                self.states.discard(taken.client)
                 failed.append(self._bear(taken, cohort.round))
                 continue
             if taken.remembers:
@@ -209,6 +210,9 @@ class Federation:
                 found[result.client] = replace(result, own=None, shared=())
         lasting = (c for c, e in found.items() if e.alone and c not in needed and c in versions)
         self._known = current | {c: (versions[c], replace(found[c], macs=0)) for c in lasting}
+        if not final:  # what a run that was never interrupted would know from before costs nothing here either
+            before = max((each for each in range(1, round) if self.plan.evaluates(each)), default=0)
+            found |= {c: replace(found[c], macs=0) for c in self._known if c in found and versions[c] <= before}
         everyone = found | {client: known[1] for client, known in current.items()}
         if not everyone:
             first = failed[0]
@@ -278,7 +282,8 @@ def in_order(results: Iterable[R], clients: Sequence[int]) -> Iterator[R]:
 
 def restore(server: Server, checkpoint: Checkpoint) -> None:
     """Put a checkpoint's state back into a server."""
-    tensors = dict(checkpoint.tensors)
+    # Copies: what was read is the mapped file, which is deleted when later checkpoints take its place.
+    tensors = {name: tensor.clone() for name, tensor in checkpoint.tensors.items()}
     server.model = ModelState(tensors.pop("model.parameters"), tensors.pop("model.statistics"))
     server.tensors = {name.removeprefix("method."): tensor for name, tensor in tensors.items()}
     server.round = checkpoint.round

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from xfed.models.costs import Costs, count_costs
 from xfed.models.layout import Layout
-from xfed.models.network import EarlyExitNetwork, StageState, hidden
+from xfed.models.network import EarlyExitNetwork, Normalisation, StageState, hidden
 from xfed.models.parts import Parts
 
 FLOAT_BYTES = 4  # of a number in a message
@@ -87,7 +87,7 @@ def _row(name: str, output: Tensor, module: nn.Module, costs: Costs, stage: int,
         statistics=sum(
             2 * layer.num_features
             for layer in module.modules()
-            if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.running_mean is not None
+            if isinstance(layer, Normalisation) and layer.running_mean is not None
         ),
         macs=spent(costs),
         thop_macs=spent(costs.thop) if costs.thop else None,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import prod
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from xfed.models.network import EarlyExitNetwork
+from xfed.models.network import EarlyExitNetwork, Normalisation
 from xfed.models.parts import Parts
 
 ALIGNMENT = 16  # float32 values, 64 bytes: kernels then see every part at the same alignment everywhere
@@ -182,6 +182,6 @@ def _running(network: EarlyExitNetwork) -> dict[str, Tensor]:
     return {
         f"{name}.{kind}": getattr(module, kind)
         for name, module in network.named_modules()
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is not None
+        if isinstance(module, Normalisation) and module.running_mean is not None
         for kind in ("running_mean", "running_var")
     }

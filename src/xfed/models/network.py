@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -13,6 +14,8 @@ from xfed.errors import InputError
 from xfed.memory import refuse_too_large
 
 ExitPlacement = Literal["all", "last"]
+Normalisation = nn.modules.batchnorm._NormBase
+"""BatchNorm and InstanceNorm: what may have running statistics."""
 
 StageState = Tensor | tuple[Tensor, ...]
 """What a stage hands to its exit and to the next stage: one tensor, or a tuple whose first is the hidden
@@ -144,10 +147,9 @@ def _bytes(source: ModelSource, input_shape: tuple[int, ...], classes: int, exit
 def _check(name: str, network: EarlyExitNetwork) -> None:
     """Refuse what could not live in one flat vector, cut into parts that travel apart."""
     for module in network.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.momentum is None:
-            raise InputError(
-                f"model {name!r} has a BatchNorm layer with momentum=None; a moving average needs a number"
-            )
+        if isinstance(module, Normalisation) and module.momentum is None:
+            kind = type(module).__name__
+            raise InputError(f"model {name!r} has a {kind} layer with momentum=None; a moving average needs a number")
     owner: dict[int, str] = {}
     for key, parameter in network.named_parameters(remove_duplicate=False):
         if id(parameter) in owner:
@@ -155,3 +157,30 @@ def _check(name: str, network: EarlyExitNetwork) -> None:
                 f"model {name!r} uses one tensor as {owner[id(parameter)]} and as {key}; give each layer its own"
             )
         owner[id(parameter)] = key
+
+
+def refuse_memory(name: str, network: EarlyExitNetwork, example: Tensor) -> None:
+    """Refuse a network that remembers, in buffers of its own, what it was trained on.
+
+    Running statistics are a part of a model and stay with their client. Any other buffer would be taken from one
+    client to the next, in whatever order a worker meets them.
+    """
+    statistics = {"running_mean", "running_var", "num_batches_tracked"}
+    known = {
+        f"{prefix}.{each}"
+        for prefix, m in network.named_modules()
+        if isinstance(m, Normalisation)
+        for each in statistics
+    }
+    others = {key: buffer for key, buffer in network.named_buffers() if key not in known}
+    if not others:
+        return
+    tried = copy.deepcopy(network).train()
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        tried(torch.cat([example, example]))
+    for key, buffer in tried.named_buffers():
+        if key in others and not torch.equal(buffer, others[key]):
+            raise InputError(
+                f"model {name!r} changes its buffer {key} while it trains, which would pass from client to client; "
+                "allowed: running statistics of BatchNorm and InstanceNorm, and buffers that stay as they are"
+            )

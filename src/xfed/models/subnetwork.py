@@ -88,6 +88,11 @@ def _narrow(network: EarlyExitNetwork, share: Fraction) -> None:
         parent = network.get_submodule(name.rpartition(".")[0])
         child = name.rpartition(".")[2]
         if isinstance(module, nn.Conv2d):
+            if module.groups != 1:
+                raise InputError(
+                    f"a network with convolutions in {module.groups} groups has no narrower form; levels by width need "
+                    "convolutions over all channels"
+                )
             inputs = module.in_channels if first else channels(module.in_channels)
             first = False
             narrow = NarrowConv2d(
@@ -96,7 +101,9 @@ def _narrow(network: EarlyExitNetwork, share: Fraction) -> None:
                 module.kernel_size,  # type: ignore[arg-type]
                 module.stride,  # type: ignore[arg-type]
                 module.padding,  # type: ignore[arg-type]
+                module.dilation,  # type: ignore[arg-type]
                 bias=module.bias is not None,
+                padding_mode=module.padding_mode,
             )
             narrow.share = float(share)
             setattr(parent, child, narrow)

@@ -79,6 +79,8 @@ class RunDirectory:
             working = holder(self.root)
             if working is not None and working.get("pid") != os.getpid():
                 raise in_use(self.root, working)
+            if not self.settings_file.is_file():
+                raise InputError(f"{str(self.root)!r} exists already, and is no run; give another --out")
             raise InputError(
                 f"run directory {str(self.root)!r} exists already; give another --out, or continue it with "
                 f"'xfed resume {self.root}'"
@@ -172,13 +174,16 @@ class RunDirectory:
         self, round: int, evaluated: Sequence[Evaluated], trained: set[int], population: int, answers: Answer
     ) -> RoundAccuracy:
         """Write one evaluated round, and the exits' traces where there are any."""
-        path = self.metrics / f"round-{round:06d}.parquet"
-        accuracy = write_metrics(path, round, evaluated, trained, population, answers)
+        accuracy = write_metrics(self.metric_file(round), round, evaluated, trained, population, answers)
         for of in ("test", "calibration"):
             traces = [ExitTrace.from_message(e.client, e.traces[of]) for e in evaluated if of in e.traces]
             if any(map(len, traces)):
                 ExitTrace.concatenate(traces).write(self.trace(of, round))
         return accuracy
+
+    def metric_file(self, round: int) -> Path:
+        """Name the file of an evaluated round."""
+        return self.metrics / f"round-{round:06d}.parquet"
 
     def metric_files(self) -> list[Path]:
         """List the files of evaluated rounds, in order; of a finished run all that it wrote must be there."""

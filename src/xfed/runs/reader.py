@@ -12,7 +12,7 @@ from torch import Tensor
 
 from xfed.data.card import DataCard
 from xfed.data.dataset import Dataset
-from xfed.data.dealing.partition import open_partition
+from xfed.data.dealing.partition import Partition, open_partition
 from xfed.errors import InputError
 from xfed.evaluation.summary import RoundAccuracy, Summary, summarise
 from xfed.evaluation.traces import ExitTrace
@@ -22,7 +22,7 @@ from xfed.models.network import EarlyExitNetwork
 from xfed.runs.directory import RunDirectory, TraceOf
 from xfed.runs.index import Change
 from xfed.runs.lock import holder, in_words
-from xfed.runs.records import RoundRecord, read_table
+from xfed.runs.records import RoundRecord, read_table, read_weights
 from xfed.runs.store import ClientStore
 from xfed_runtime.answers import Answer
 
@@ -75,6 +75,10 @@ class Run:
         """What there is to know of the data besides the samples."""
         return self.directory.card()
 
+    def partition(self) -> Partition:
+        """Tell who holds which samples, as they were dealt out."""
+        return open_partition(self.directory.checked(self.directory.partition))
+
     @property
     def exit_macs(self) -> list[int]:
         """MACs of leaving at each exit."""
@@ -125,7 +129,7 @@ class Run:
         for own in self.experiment.evaluation.metrics:
             for number, values in last.pivot_table(index="client", columns="exit", values=own).items():
                 table[f"{own}, exit {number}"] = values
-        partition = open_partition(self.directory.checked(self.directory.partition))
+        partition = self.partition()
         for name in ("test", "calibration", "train"):
             table.insert(0, name, partition.sizes(name)[table.index])
         table.insert(3, "trained", last.groupby("client")["trained"].first())
@@ -163,6 +167,14 @@ class Run:
         self.directory.checked(path)
         return ExitTrace.read(path) if path.is_file() else None
 
+    def weights(self, of: TraceOf) -> dict[int, float]:
+        """Tell how many clients each one in the last trace stands for: more than one where a sample was evaluated."""
+        path = self.directory.latest_trace(of)
+        if path is None:
+            return {}
+        round = int(path.stem.removeprefix(f"{of}-"))
+        return read_weights(self.directory.checked(self.directory.metric_file(round)))
+
     def held_out(self) -> float | None:
         """Give the accuracy on calibration samples, averaged over exits and then over the clients that have any.
 
@@ -171,9 +183,9 @@ class Run:
         trace = self.trace("calibration")
         if trace is None or not len(trace):
             return None
-        answer = self.experiment.answering()
-        found = [float(each.right(answer).mean()) for each in trace.by_client().values()]
-        return sum(found) / len(found)
+        answer, weights = self.experiment.answering(), self.weights("calibration")
+        found = {client: float(own.right(answer).mean()) for client, own in trace.by_client().items()}
+        return sum(weights[client] * accuracy for client, accuracy in found.items()) / sum(weights[c] for c in found)
 
     def notes(self, round: int) -> Mapping[str, Tensor]:
         """Give the small arrays that the method noted in a round, such as X-FED's teacher weights."""
@@ -187,7 +199,7 @@ class Run:
 
     def model(self, client: int) -> EarlyExitNetwork:
         """Load a client's final personal network, ready to answer."""
-        tensors = {**self.directory.shared_tensors(client), **self.own_tensors(client)}
+        tensors = self.tensors(client)
         network = self.network()
         layout = Layout.of(network)
         expected = {entry.name: entry.shape for entry in layout.entries + layout.statistics}
@@ -203,6 +215,10 @@ class Run:
         """Make sure that the files of a client's final model are what the run wrote."""
         self.directory.shared_tensors(client)
         self.directory.own_tensors(client)
+
+    def tensors(self, client: int) -> dict[str, Tensor]:
+        """Read all numbers of a client's final model, by `state_dict` name."""
+        return {**self.directory.shared_tensors(client), **self.own_tensors(client)}
 
     def own_tensors(self, client: int) -> dict[str, Tensor]:
         """Read what of the final model is the client's own, by `state_dict` name."""

@@ -83,6 +83,13 @@ def read_metrics(path: Path, answers: Answer | None = None) -> RoundAccuracy:
     return round_accuracy(table, answers)
 
 
+def read_weights(path: Path) -> dict[int, float]:
+    """Read how many clients each one that was evaluated in a round stands for."""
+    table = read_table(path)
+    _require_columns(path, table, ("client", "weight"))
+    return dict(zip(table["client"].to_pylist(), table["weight"].to_pylist(), strict=True))
+
+
 def _require_columns(path: Path, table: pa.Table, names: Sequence[str]) -> None:
     lacking = [name for name in names if name not in table.column_names]
     if lacking or not len(table):

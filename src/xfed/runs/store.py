@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -18,6 +19,8 @@ CACHE_BYTES = 64 * 2**20
 TENSOR_OVERHEAD = 512
 """What a tensor in the cache costs besides its numbers: counts where there are very many small ones."""
 CLIENTS_PER_FOLDER = 1000
+NAME = re.compile(r"(\d{6,})-(\d{6,})\.safetensors")
+"""Client and version; a folder on somebody's disk may hold other files too."""
 
 
 class Replaced(NamedTuple):
@@ -95,6 +98,10 @@ class ClientStore:
             self._replaced.append(Replaced(client, before, self.round))
         self.versions[client] = self.round
 
+    def discard(self, client: int) -> None:
+        """Delete the version that was written for the current round: what came with it was not taken."""
+        self.path(client, self.round).unlink(missing_ok=True)
+
     def known(self) -> list[int]:
         """Give the clients for which there is something, in order."""
         return sorted(self.versions)
@@ -117,9 +124,9 @@ class ClientStore:
 
     def drop_after(self, round: int) -> None:
         """Delete versions of later rounds: a run that goes on from this one must not take them for its own."""
-        for path in self.root.glob("*/*.safetensors"):
-            if not path.name.startswith(".") and int(path.stem.split("-")[1]) > round:
-                path.unlink()
+        for client, version in self._files():
+            if version > round:
+                self.path(client, version).unlink()
 
     def here(self, client: int) -> bool:
         """Tell whether a client's newest version lies here, and not on a device."""
@@ -140,12 +147,15 @@ class ClientStore:
 
     def _on_disk(self) -> Iterator[Replaced]:
         """Find all versions that have a newer one beside them."""
-        for folder in sorted(self.root.glob("*")):
-            names = (name.removesuffix(".safetensors") for name in os.listdir(folder) if not name.startswith("."))
-            found = sorted(tuple(map(int, name.split("-"))) for name in names)
-            for (client, version), (other, newer) in pairwise(found):
-                if client == other:
-                    yield Replaced(client, version, newer)
+        for (client, version), (other, newer) in pairwise(sorted(self._files())):
+            if client == other:
+                yield Replaced(client, version, newer)
+
+    def _files(self) -> Iterator[tuple[int, int]]:
+        """Find client and version of every file that lies here."""
+        for path in self.root.glob("*/*.safetensors"):
+            if match := NAME.fullmatch(path.name):
+                yield int(match[1]), int(match[2])
 
     def _remember(self, key: tuple[int, int], tensors: dict[str, Tensor]) -> None:
         self._cache[key] = tensors

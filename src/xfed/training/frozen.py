@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from xfed.models.network import EarlyExitNetwork, Exit, ExitOutputs
+from xfed.models.network import EarlyExitNetwork, Exit, ExitOutputs, Normalisation
 
 LIMIT = 2**28
 """Bytes of features to keep at most; a larger view runs the backbone in every epoch."""
@@ -35,9 +35,9 @@ class FrozenFeatures:
     def apply_to(network: EarlyExitNetwork, exits: Sequence[int]) -> bool:
         """Tell whether a sample's features depend on the sample alone and exits are one linear layer behind them.
 
-        BatchNorm in the backbone would mix in the rest of the batch, and learn on.
+        Normalisation in the backbone may mix in the rest of the batch, and learns on.
         """
-        normalised = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in network.stages.modules())
+        normalised = any(isinstance(module, Normalisation) for module in network.stages.modules())
         return not normalised and all(is_one_linear_layer(network.exits[j]) for j in exits)
 
     def knows(self, positions: Tensor) -> bool:

@@ -45,6 +45,12 @@ class Steps:
 
     def _sgd(self, moved: Sequence[int], parameters: list[Tensor], gradients: list[Tensor]) -> None:
         buffers = [self._velocities[index] for index in moved]
+        begun = [buffer is not None for buffer in buffers]
+        if any(begun) and not all(begun):  # torch's fused form takes velocities of all or of none
+            for kind in (True, False):
+                alike = [k for k, each in enumerate(begun) if each == kind]
+                self._sgd([moved[k] for k in alike], [parameters[k] for k in alike], [gradients[k] for k in alike])
+            return
         sgd(
             parameters,
             gradients,

@@ -17,7 +17,7 @@ from xfed.data.augmentation import Augmentation
 from xfed.data.views import View
 from xfed.models.costs import Costs, count_costs
 from xfed.models.layout import Layout, ModelState
-from xfed.models.network import EarlyExitNetwork, ExitOutputs, rows
+from xfed.models.network import EarlyExitNetwork, ExitOutputs, Normalisation, rows
 from xfed.models.parts import Parts
 from xfed.randomness import Purpose, derive
 from xfed.training.frozen import FrozenFeatures
@@ -239,7 +239,7 @@ class Trainer:
         copied.parameters.copy_(model.parameters)
         copied.statistics.copy_(model.statistics)
         for module in network.modules():
-            if by_batch and isinstance(module, nn.modules.batchnorm._BatchNorm):
+            if by_batch and isinstance(module, Normalisation):
                 module.train()
                 module.momentum = 0.0
         return network

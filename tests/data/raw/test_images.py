@@ -29,6 +29,23 @@ def test_grey_images_become_rgb() -> None:
     assert decode_rgb(jpeg((7, 7, 7), (4, 5), "PNG", "L"), "x").tolist() == np.full((3, 5, 4), 7).tolist()
 
 
+def test_sixteen_bits_are_scaled_to_eight() -> None:
+    """An X-ray from 0 to 65,535: the upper byte of each, where Pillow itself would make all above 255 white."""
+    values = np.array([[0, 255, 256], [32768, 60000, 65535]], dtype=np.uint16)
+    stream = io.BytesIO()
+    Image.fromarray(values).save(stream, "PNG")
+    decoded = decode_rgb(stream.getvalue(), "x.png")
+    assert decoded.tolist() == [[[0, 0, 1], [128, 234, 255]]] * 3
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [(np.float32, "floating point numbers"), (np.int32, "32-bit whole")])
+def test_numbers_without_a_range_are_refused(dtype: type[np.generic], kind: str) -> None:
+    stream = io.BytesIO()
+    Image.fromarray(np.ones((2, 3), dtype=dtype)).save(stream, "TIFF")
+    with pytest.raises(InputError, match=rf"image 'scan\.tif' holds {kind}.*; allowed: 8 or 16 bits a channel"):
+        decode_rgb(stream.getvalue(), "scan.tif")
+
+
 def test_resize() -> None:
     assert decode_rgb(jpeg((1, 2, 3), (9, 5), "PNG"), "x", resize=4).shape == (3, 4, 4)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,10 @@ def test_token_ids(tmp_path: Path) -> None:
         ({"x": X.astype(int), "y": Y}, r"has x of int64 and shape \(3, 1, 4, 5\); allowed: images"),
         ({"x": X[:, 0], "y": Y}, r"has x of uint8 and shape \(3, 5\); allowed: images"),
         ({"x": np.full((3, 2, 2), np.nan), "y": Y}, "has x that is NaN in sample 0, and not finite in 3 of 3 samples"),
+        ({"x": np.full((3, 2, 2), 1e39), "y": Y}, "has x that is infinite in sample 0, and not finite in 3 of 3"),
+        ({"x": np.zeros((3, 0), int), "y": Y}, r"has x of shape \(3, 0\), which holds no number"),
+        ({"x": X, "y": Y, "classes": np.array("abc")}, r"has classes of shape \(\); allowed: a list of names"),
+        ({"x": X, "y": Y, "classes": np.array([["a", "b"]] * 3)}, r"has classes of shape \(3, 2\); allowed: a list"),
         ({"x": np.array([[-1], [0], [1]]), "y": Y}, "has token ids from -1 to 1; allowed: 0 and above"),
         ({"x": np.array([{}, {}, {}]), "y": Y}, "is not a whole .npz file of plain arrays: Object arrays cannot be"),
     ],
@@ -81,6 +86,19 @@ def test_other_files_are_told(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "mine.npz").write_bytes(content)
     with pytest.raises(InputError, match=r"is not a whole .npz file of plain arrays"):
         Npz(Npz.Settings(path=tmp_path / "mine.npz")).load()
+
+
+def test_a_member_that_is_no_array_is_told(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "mine.npz", "w") as archive:
+        archive.writestr("x.npy", b"no array at all")
+    with pytest.raises(InputError, match=r"is not a whole \.npz file of plain arrays: 'x' is none"):
+        Npz(Npz.Settings(path=tmp_path / "mine.npz")).load()
+
+
+@pytest.mark.parametrize(("kind", "classes"), [(np.uint8, 256), (np.int8, 128)])
+def test_as_many_classes_as_the_labels_have_numbers(tmp_path: Path, kind: type[np.integer[Any]], classes: int) -> None:
+    data = load(tmp_path, x=np.zeros((classes, 4, 5), np.uint8), y=np.arange(classes).astype(kind))
+    assert len(data.classes) == classes
 
 
 def test_no_file(tmp_path: Path) -> None:

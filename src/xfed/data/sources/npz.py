@@ -79,9 +79,16 @@ class Npz(DecodedSource):
             raise InputError(
                 f"{where} has y of {y.dtype} and shape {y.shape}; allowed: one whole number for each of {len(x)} inputs"
             )
+        if x.size == 0:
+            raise InputError(f"{where} has x of shape {x.shape}, which holds no number; allowed: inputs with some")
         if "classes" not in arrays:
             _refuse_gaps(y, where)
-        classes = tuple(str(name) for name in arrays.get("classes", np.arange(y.max() + 1)))
+        names = arrays.get("classes", np.arange(int(y.max()) + 1))
+        if names.ndim != 1:
+            raise InputError(
+                f"{where} has classes of shape {names.shape}; allowed: a list of names, one for each class"
+            )
+        classes = tuple(map(str, names))
         if not 0 <= y.min() <= y.max() < len(classes):
             raise InputError(f"{where} has labels from {y.min()} to {y.max()}; allowed: 0 to {len(classes) - 1}")
         groups = None
@@ -98,9 +105,13 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
             size = sum(member.file_size for member in members.infolist())
         refuse_too_large(f"{str(path)!r}", size, "give fewer samples")
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+            arrays = {name: archive[name] for name in archive.files}
     except UNREADABLE as error:
         raise InputError(f"{str(path)!r} is not a whole .npz file of plain arrays: {reason(error)}") from None
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            raise InputError(f"{str(path)!r} is not a whole .npz file of plain arrays: {name!r} is none")
+    return arrays
 
 
 def _refuse_gaps(y: NDArray[Any], where: str) -> None:
@@ -126,6 +137,8 @@ def _contents(x: NDArray[Any], where: str, **rest: Any) -> Contents:
     if x.ndim == 4 and x.dtype == np.uint8:
         return Contents(shape=x.shape, blocks=[x], **rest)
     if x.ndim == 4 and x.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            x = x.astype(np.float32, copy=False)
         refuse_not_finite(x, f"{where} has x that")
         return Contents(shape=x.shape, blocks=[x], dtype="float32", scale=1.0, mean=0.0, std=1.0, **rest)
     raise InputError(
