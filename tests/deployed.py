@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -63,8 +64,15 @@ def contents(network: EarlyExitNetwork, dataset: Dataset, own: Mapping[int, Mapp
     macs = [costs.leaving_at(index) for index in range(len(network.exits))]
     policies = {"default": {"policy": USUAL.to_json(), "macs": None, "accuracy": None}}
     network.load_state_dict(dict(own[min(own)]), strict=False)
+    first = copy.deepcopy(network).eval()
+
+    def model(client: int) -> EarlyExitNetwork:
+        mine = copy.deepcopy(first)
+        mine.load_state_dict(dict(own[client]), strict=False)
+        return mine
+
     card = Card(dataset.name, "none", "none", {}, [ExitFigures(each) for each in macs], len(own), "nothing")
-    return Contents(network, own, dataset.card, macs, (policies, {}), card)
+    return Contents(model, own, dataset.card, macs, (policies, {}), card)
 
 
 def deploy(

@@ -8,6 +8,7 @@ import pytest
 from xfed_runtime.inputs import ImageInputs, InputsError, TextInputs
 from xfed_runtime.text import SPECIAL, Vocabulary
 
+FREE = ImageInputs((1, 2, 2), scale=1.0, mean=0.0, std=1.0)
 IMAGES = ImageInputs((1, 2, 2), scale=255.0, mean=0.5, std=0.25)
 TEXTS = TextInputs(length=4, tokens=5, vocabulary=Vocabulary((*SPECIAL, "oil", "falls")))
 
@@ -70,3 +71,15 @@ def test_what_is_no_text(raw: object, why: str) -> None:
 def test_texts_need_a_vocabulary() -> None:
     with pytest.raises(InputsError, match="no vocabulary"):
         TextInputs(4, 5, None).prepare(["oil"])
+
+
+def test_someones_own_numbers_have_no_range() -> None:
+    """Networks trained on floating point arrays take on devices what they were trained on."""
+    values = np.array([[[[-2.65, 0.0], [2.38, 1e6]]]])
+    assert FREE.prepare(values).tolist() == values.astype(np.float32).tolist()
+    with pytest.raises(InputsError, match="not finite"):
+        FREE.prepare(values * np.nan)
+    with pytest.raises(InputsError, match="not finite"):
+        FREE.prepare(values * 1e39)
+    with pytest.raises(InputsError, match=r"takes images as numbers of shape n × 1 × 2 × 2$"):
+        FREE.prepare(values[0])

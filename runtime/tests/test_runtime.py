@@ -78,6 +78,12 @@ def test_nothing_in_nothing_out() -> None:
     assert runtime().predict(np.empty((0, 2, 1, 1))).probabilities.shape == (0, 2)
 
 
+@pytest.mark.parametrize("single", [3.0, np.array(3.0), np.float32(3), None])
+def test_a_single_number_is_refused_in_words(single: object) -> None:
+    with pytest.raises(InputsError, match="of shape none; this network takes images as numbers"):
+        runtime().predict(single)
+
+
 LADDER = {
     "cheap": Expectation(Policy("confidence", threshold=0.1), 12.0, 0.6),
     "middle": Expectation(Policy("confidence", threshold=0.5), 18.0, 0.7),
@@ -126,6 +132,26 @@ def test_running_answers_have_a_ladder_of_their_own() -> None:
     assert ready.choose(budget="60%", answer="running") == running["worse-running"].policy
     assert ready.choose("cheap", answer="running") == replace(LADDER["cheap"].policy, answer="running")
     assert ready.choose(answer="running").answer == "running"
+
+
+def test_a_named_policy_gives_way_to_its_twin_for_other_answers() -> None:
+    own = Policy("confidence", threshold=0.5, note="at most 18 MACs on average")
+    running = Policy("confidence", threshold=0.7, answer="running", note="at most 18 MACs on average")
+    ready = runtime({"budget-60%": Expectation(own, 18.0, 0.7), "budget-60%-running": Expectation(running, 17.0, 0.7)})
+    assert ready.choose("budget-60%", answer="running") == ready.choose("budget-60%-running") == running
+    assert ready.choose("budget-60%-running", answer="own") == ready.choose("budget-60%", answer="own") == own
+    assert ready.choose("budget-60%-running", answer="running") == running
+
+
+def test_what_a_policy_promises_is_not_said_of_other_answers() -> None:
+    calibrated = Policy("confidence", threshold=0.5, note="disagreement at most 5.00% with confidence 90%")
+    ready = runtime({"default": Expectation(calibrated, 18.0, 0.7)})
+    said = "chosen for own answers, and not known to hold for running ones: disagreement at most 5.00%"
+    for chosen in (ready.choose(answer="running"), ready.choose(calibrated, answer="running")):
+        assert (chosen.threshold, chosen.answer) == (0.5, "running")
+        assert chosen.note.startswith(said)
+    assert ready.choose(answer="own") == ready.choose(calibrated, answer="own") == calibrated
+    assert ready.choose(Policy("fixed", exit=2), answer="running").note == "", "nothing was promised"
 
 
 def test_a_deadline_may_be_kept_for_more_answers_than_half() -> None:
@@ -185,8 +211,10 @@ def test_policies_in_the_words_of_the_graph() -> None:
         said = in_graph_words(policy, 3)
         assert [each.tolist() for each in said] == [thresholds, signal]
     for kind, needs in (("patience", {"patience": 1}), ("anytime", {"deadline_ms": 1.0})):
-        with pytest.raises(PolicyError):
+        with pytest.raises(PolicyError, match=f"kind '{kind}' needs the format onnx-stages; onnx-if cannot run it"):
             in_graph_words(Policy(kind, **needs), 3)  # type: ignore[arg-type]
+    with pytest.raises(PolicyError, match="leaves at exit 4, but the network has 3"):
+        in_graph_words(Policy("fixed", exit=4), 3)
 
 
 def test_float32_thresholds_let_the_same_numbers_leave() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xfed.errors import InputError
+from xfed.errors import InputError, unknown
 from xfed.experiment import Experiment
 from xfed.runs import reader
 
@@ -37,12 +38,19 @@ class Run(reader.Run):
             return f"<p>{html.escape(repr(self))}</p>"
         return _html([self], repr(self))
 
-    def predict(self, client: int, inputs: ArrayLike | None = None, policy: Policy | float | None = None) -> DataFrame:
+    def predict(
+        self,
+        client: int,
+        inputs: ArrayLike | None = None,
+        policy: Policy | float | None = None,
+        device: str | Path | None = None,
+    ) -> DataFrame:
         """Answer with a client's personal network, a row per input: class, confidence, the exit left at, MACs.
 
-        `inputs` are as the data set stores them, batch first; nothing: the client's own test samples, beside their
-        true classes. `policy` says when to leave: a policy, or a confidence to exceed; nothing: what `calibrate` left
-        for this client, else the last exit answers.
+        `inputs` are as the data set stores them, batch first, or a list of texts; nothing: the client's own test
+        samples, beside their true classes. `policy` says when to leave: a policy, or a confidence to exceed; nothing:
+        what `calibrate` left for this client, else the last exit answers. A policy with a deadline needs the table of
+        a `device`, and goes as far as that device would.
         """
         from xfed.calibration.policies import calibrated_policy
         from xfed.inference.answering import predict
@@ -53,10 +61,10 @@ class Run(reader.Run):
                 last = Policy("fixed", exit=len(self.exit_macs))
                 policy = calibrated_policy(self.directory.policies, client) or last
             elif not isinstance(policy, Policy):
-                policy = Policy("confidence", threshold=float(policy))
+                policy = Policy("confidence", threshold=float(policy) if isinstance(policy, Real) else policy)
+            return predict(self, client, inputs, policy, None if device is None else Path(device))
         except PolicyError as error:
             raise InputError(str(error)) from None
-        return predict(self, client, inputs, policy)
 
     def calibrate(self, **wishes: Any) -> Calibration:
         """Choose when to leave early; takes what `xfed.calibrate` takes."""
@@ -196,18 +204,20 @@ def calibrate(
     (ms, for such a `quantile` of answers, 0.95). `signal` is compared with a threshold: one for all exits, or by exit
     (`thresholds`); `answer` is an exit's own or the running mean of those passed, by default what the run answers with.
     """
-    from xfed.calibration.calibrate import Rule
+    from xfed.calibration.calibrate import SEARCHES, Rule
     from xfed.calibration.policies import choose
     from xfed.calibration.reading import read_traces
     from xfed.calibration.wishing import Wishes
 
     wishes = Wishes(budget, latency, deadline, max_drop, risk, delta, loss, quantile, device)
+    if thresholds not in list(SEARCHES):
+        raise unknown("thresholds", thresholds, SEARCHES)
     if risk is not None and thresholds != "shared":
         raise InputError(f"risk tests one threshold for all exits; thresholds {thresholds} does not go with it")
     opened = _opened(run)
+    rule = Rule(signal, opened.experiment.answering() if answer is None else answer)
     traces = read_traces(opened)
     costs, unit = wishes.costs(traces)
-    rule = Rule(signal, answer or opened.experiment.answering())
     chosen = choose(traces, costs, unit, wishes.wish(traces), rule, thresholds, per_client)
     chosen.write(opened.directory.policies if out is None else Path(out))
     return chosen
@@ -222,7 +232,10 @@ def export(
 ) -> Path:
     """Write a bundle for devices, of some clients or all, and give its folder."""
     from xfed.bundles.bundle import export as write
+    from xfed.bundles.precision import PRECISIONS
 
+    if precision not in PRECISIONS:
+        raise unknown("precision", precision, PRECISIONS)
     opened = _opened(run)
     everyone = range(opened.experiment.dealing.clients)
     write(opened, list(everyone if clients is None else clients), list(formats), Path(out), precision)

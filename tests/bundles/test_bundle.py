@@ -17,20 +17,22 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from tests.conftest import SAMPLED
 from tests.deployed import Deployed, change_manifest, contents, deploy, random_clients
 from xfed import Run
 from xfed.bundles import bundle as export
 from xfed.bundles.bundle import OwnTensors
 from xfed.bundles.card import card_of, markdown
+from xfed.bundles.precision import Precision
 from xfed.bundles.standalone import write_standalone
-from xfed.bundles.verify import ways
+from xfed.bundles.verify import TOLERANCES, verify, ways
 from xfed.data.dataset import Dataset, datasets
 from xfed.data.raw.source import PublishedSource
 from xfed.errors import InputError
 from xfed.models.resnet import ResNet18
 from xfed.models.transformer import Transformer
 from xfed_runtime import Bundle, Policy
-from xfed_runtime.answers import Answer, Answering, Signals, signals
+from xfed_runtime.answers import ANSWERS, Answer, Answering, Signals, signals
 from xfed_runtime.policy import Signal, simulate
 from xfed_runtime.sessions import SessionSettings, StageEngine
 from xfed_runtime.text import SPECIAL, Vocabulary
@@ -203,7 +205,7 @@ def test_the_model_card(train: Callable[..., Run], tmp_path: Path) -> None:
     run = train(rounds=2, calibration=0.2)
     card = card_of(run)
     text = markdown(card)
-    last = run.summary().last
+    last = run.summary("own").last
     for index, macs in enumerate(run.environment()["network"]["exit_macs"]):
         assert f"| {index + 1} | {macs:,} |" in text
         assert f"{last.exits[index]:.2%} ± {100 * last.exit_stds[index]:.2f}" in text
@@ -213,6 +215,23 @@ def test_the_model_card(train: Callable[..., Run], tmp_path: Path) -> None:
     right = [(each.running.prediction[:, 2] == each.labels).mean() for each in trace.by_client().values()]
     assert f"| {np.mean(right):.2%} |" in text
     assert str(tmp_path) not in text + json.dumps(card.to_json())
+
+
+def test_own_answers_of_a_run_that_answers_with_running_means(train: Callable[..., Run]) -> None:
+    run = train(rounds=2, answers="running")
+    trace = run.trace("test")
+    assert trace is not None
+    for kind in ANSWERS:
+        wanted = np.mean([each.right(kind).mean(axis=0) for each in trace.by_client().values()], axis=0)
+        shown = [each.accuracy if kind == "own" else each.running for each in card_of(run).exits]
+        assert shown == pytest.approx(wanted.tolist())
+
+
+def test_the_card_of_a_run_that_evaluated_a_sample(train: Callable[..., Run]) -> None:
+    run = train(**SAMPLED)
+    figures = card_of(run).exits
+    assert figures[0].running == pytest.approx(figures[0].accuracy), "exit 1 has nothing to average with"
+    assert [each.running for each in figures] == run.summary("running").last.exits
 
 
 def test_every_file_is_vouched_for(deployed: Deployed) -> None:
@@ -254,6 +273,60 @@ def test_own_tensors_of_a_run_make_up_its_models(train: Callable[..., Run], meth
         assert {name for name, tensor in wanted.items() if not torch.equal(tensor, base[name])} <= own.names
         assert all(torch.equal(tensor, wanted[name]) for name, tensor in own[client].items())
     assert (own.names == {name for name, tensor in base.items() if tensor.ndim}) == whole
+
+
+REZERO = """
+import torch
+from torch import nn
+
+from xfed.models.network import EarlyExitNetwork, Exit, ModelSource, model
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Conv2d(4, 4, 3, padding=1)
+        self.gain = nn.Parameter(torch.tensor(0.1))
+
+    def forward(self, maps):
+        return maps + self.gain * self.convolution(maps).relu()
+
+
+@model("rezero")
+class ReZero(ModelSource):
+    def build(self, input_shape, classes, exits):
+        first = nn.Sequential(nn.Conv2d(input_shape[0], 4, 3, padding=1), Residual())
+        return EarlyExitNetwork.of([first, Residual()], [Exit(4, classes), Exit(4, classes)], exits)
+"""
+
+
+@pytest.fixture
+def rezero(train: Callable[..., Run], tmp_path: Path) -> Run:
+    """Clients that share nothing, with numbers that have no dimension: the gains of residual branches."""
+    (tmp_path / "rezero.py").write_text(REZERO)
+    return train(method="local", model="rezero", plugin=tmp_path / "rezero.py", sample=1.0, rounds=3, epochs=3)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
+def test_every_client_has_its_own_gains(rezero: Run, tmp_path: Path, precision: Precision) -> None:
+    gains = [float(rezero.model(client).state_dict()["stages.1.gain"]) for client in (0, 5)]
+    assert abs(gains[0] - gains[1]) > 1e-3
+    export.export(rezero, [0, 5], FORMATS, tmp_path / "bundle", precision)
+    bundle = Bundle.open(tmp_path / "bundle")
+    assert verify(bundle).problems == []
+    if precision == "fp32":
+        assert bundle.tensors(5)["stages.1.gain"] == np.float32(gains[1])
+    raw = rezero.card.drawn(4)
+    wanted = rezero.model(5)(rezero.card.normalise(raw)).logits[1].detach().numpy()
+    got = bundle.runtime(5).predict(raw.numpy(), Policy("fixed", exit=2)).logits
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=TOLERANCES[precision])
+
+
+def test_references_are_the_runs_own_answers(rezero: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of = OwnTensors.__getitem__
+    monkeypatch.setattr(OwnTensors, "__getitem__", lambda self, client: of(self, 0))
+    export.export(rezero, [0, 5], ["onnx-stages"], tmp_path / "bundle")
+    assert any("differs from PyTorch" in problem for problem in verify(Bundle.open(tmp_path / "bundle")).problems)
 
 
 def test_text_of_any_length(tmp_path: Path) -> None:

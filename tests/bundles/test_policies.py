@@ -22,16 +22,21 @@ from xfed_runtime.runtime import Expectation, Runtime
 from xfed_runtime.sessions import Engine
 
 
-def served(named: Named, macs: list[int], budget: float, answer: Answer = "own") -> Expectation:
-    """What a device with these policies takes for a budget."""
+def device(named: Named, macs: list[int]) -> Runtime:
+    """A device with these policies."""
     policies = {
         name: Expectation(Policy.from_json(each["policy"]), each["macs"], each["accuracy"])
         for name, each in named.items()
     }
     inputs = ImageInputs((1, 1, 1), 255.0, 0.5, 0.5)
-    runtime = Runtime(0, "onnx-stages", cast(Engine, None), inputs, ("a",), tuple(macs), policies)
+    return Runtime(0, "onnx-stages", cast(Engine, None), inputs, ("a",), tuple(macs), policies)
+
+
+def served(named: Named, macs: list[int], budget: float, answer: Answer = "own") -> Expectation:
+    """What a device with these policies takes for a budget."""
+    runtime = device(named, macs)
     chosen = runtime.choose(budget=budget, answer=answer)
-    return next(each for each in policies.values() if each.policy == chosen)
+    return next(each for each in runtime.policies.values() if each.policy == chosen)
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
@@ -55,6 +60,19 @@ def test_any_budget_is_served_and_more_is_never_expected_to_be_worse(train: Call
             assert each.macs == pytest.approx(outcome(each.policy, mine, macs).cost)
         assert named["exit-1"]["macs"] == macs[0]
         assert named["default"]["policy"] == USUAL.to_json()
+
+
+def test_every_rung_of_a_ladder_has_a_twin_that_devices_find(train: Callable[..., Run]) -> None:
+    run = train(calibration=0.3)
+    differ = 0
+    for named in policies_of(run, range(6))[1].values():
+        ready = device(named, list(run.exit_macs))
+        for name in [name for name in named if name != "default" and not name.endswith("-running")]:
+            first, twin = (ready.policies[each].policy for each in (name, f"{name}-running"))
+            assert ready.choose(name, answer="running") == twin
+            assert ready.choose(f"{name}-running", answer="own") == first
+            differ += first.threshold != twin.threshold
+    assert differ
 
 
 def test_a_client_without_calibration_samples_expects_what_all_do(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +13,11 @@ import pytest
 import torch
 
 from tests.deployed import Deployed, contents, random_clients
-from xfed import Run
+from xfed import Run, calibrate
 from xfed.bundles import bundle as export
 from xfed.bundles import weights
 from xfed.bundles.bundle import write_bundle
+from xfed.bundles.card import card_of
 from xfed.bundles.precision import ClientSamples, Labelled, Precision
 from xfed.bundles.verify import verify, ways
 from xfed.cli import execute
@@ -140,6 +142,43 @@ def test_thresholds_are_chosen_anew_and_accuracy_is_told_beside_float(
     text = (tmp_path / "int8" / "MODEL_CARD.md").read_text()
     assert "| clients here, fp32 | clients here, int8 |" in text
     assert "in int8 they were chosen anew" in text
+
+
+@pytest.mark.parametrize("precision", ["fp16", "int8"])
+@pytest.mark.parametrize("data", [True, False])
+def test_no_default_promises_what_was_found_with_float32(
+    train: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: Precision, data: bool
+) -> None:
+    run = train(rounds=2, calibration=0.3)
+    if not data:
+        monkeypatch.setattr(export, "samples_of", lambda _: None)
+    calibrate(run, risk=0.5, per_client=False)
+    promise = Policy.read(run.path / "policies" / "shared.json").note
+    assert "with confidence 90%" in promise
+    export.export(run, [0, 1], ["onnx-stages"], tmp_path / "bundle", precision)
+    bundle = Bundle.open(tmp_path / "bundle")
+    told = f"chosen on float32, and not known to hold in {precision}: {promise}"
+    assert [bundle.policies(client)["default"].policy.note for client in (0, 1)] == [told, told]
+    assert bundle.json("policies/shared.json")["default"]["policy"]["note"] == told
+    ladder = bundle.policies(0)["budget-90%"].policy.note
+    assert ladder.startswith("chosen on float32") != data
+    if data:
+        text = (bundle.root / "MODEL_CARD.md").read_text()
+        assert f"what it promises of float32 is not guaranteed in {precision}" in text
+
+
+def test_a_partition_file_with_calibration_lists_of_its_own(train: Callable[..., Run], tmp_path: Path) -> None:
+    first = train("first", rounds=1, calibration=0.25)
+    (tmp_path / "lists.json").write_text(json.dumps(first.partition().to_json()))
+    run = train("second", rounds=1, calibration=0, partition=tmp_path / "lists.json")
+    assert "25% of what it would train on" in card_of(run).calibration
+    export.export(run, [0], ["onnx-stages"], tmp_path / "bundle", "int8")
+    card = Bundle.open(tmp_path / "bundle").manifest.content["card"]
+    assert "in int8 they were chosen anew" in card["calibration"]
+    assert all(each["stored"] is not None for each in card["exits"])
+    operators = {node.op_type for node in onnx.load(tmp_path / "bundle/networks/client-000000.stage-1.onnx").graph.node}
+    assert "QuantizeLinear" in operators
+    assert "DynamicQuantizeLinear" not in operators
 
 
 def test_without_data_nothing_is_claimed(write: Callable[..., Bundle]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from tests.traces import by_hand, drawn
 from xfed.calibration.calibrate import CostLimit, MaxDrop, Rule
+from xfed.calibration.outcomes import averaged
 from xfed.calibration.policies import choose
 from xfed.calibration.reading import Traces
 from xfed.calibration.risk import RiskLimit
@@ -44,6 +46,29 @@ def test_a_client_without_calibration_samples_gets_the_policy_of_all() -> None:
     assert last.reported is not None
     assert last.policy.threshold == shared.clients[0].policy.threshold
     assert "as client 3 has none" in last.policy.note
+
+
+def test_a_client_that_stands_for_three_counts_as_three() -> None:
+    one, other = (drawn(60, 3, seed=seed) for seed in (3, 4))
+    thrice = [replace(one, owners=one.owners + number) for number in (1, 2, 3)]
+    copies = ExitTrace.concatenate([*thrice, replace(other, owners=other.owners + 4)])
+    weighted = ExitTrace.concatenate([thrice[0], replace(other, owners=other.owners + 4)])
+    wish = CostLimit(200.0)
+    wanted = choose(Traces(copies, copies, COSTS, range(5)), COSTS, "MACs", wish, Rule(), "shared", per_client=False)
+    weights = {1: 3.0, 4: 1.0}
+    given = Traces(weighted, weighted, COSTS, range(5), {"calibration": weights, "test": weights})
+    found = choose(given, COSTS, "MACs", wish, Rule(), "shared", per_client=False)
+    assert found.clients[0].policy.threshold == wanted.clients[0].policy.threshold
+    alike = choose(replace(given, weights={}), COSTS, "MACs", wish, Rule(), "shared", per_client=False)
+    assert found.clients[0].policy.threshold != alike.clients[0].policy.threshold
+    for kind in ("expected", "reported"):
+        few, many = (
+            averaged([known for each in some.clients if (known := getattr(each, kind)) is not None])
+            for some in (found, wanted)
+        )
+        assert (few.cost, *few.shares) == pytest.approx((many.cost, *many.shares))
+        assert (few.accuracy, few.full_accuracy) == pytest.approx((many.accuracy, many.full_accuracy))
+    assert repr(found) == repr(wanted)
 
 
 def test_figures_are_those_of_each_trace() -> None:

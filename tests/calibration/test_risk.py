@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -175,3 +177,18 @@ def test_too_few_samples_even_together() -> None:
 def test_what_is_refused(risk: float, delta: float, culprit: str) -> None:
     with pytest.raises(InputError, match=f"{culprit} is .*; allowed: numbers between 0 and 1"):
         RiskLimit(risk, delta)
+
+
+@pytest.mark.parametrize("risk", ["5%", None, [0.05], 0.05j])
+def test_a_risk_that_is_no_number(risk: Any) -> None:
+    with pytest.raises(InputError, match=r"risk is .*; allowed: numbers between 0 and 1"):
+        RiskLimit(risk)
+    with pytest.raises(InputError, match=r"delta is .*; allowed: numbers between 0 and 1"):
+        RiskLimit(0.05, risk)
+    assert RiskLimit(np.float32(0.05)).samples == 45, "NumPy's numbers are some"
+
+
+@pytest.mark.parametrize("loss", ["foo", "", None, ["error"]])
+def test_a_loss_that_is_none_is_never_certified(loss: Any) -> None:
+    with pytest.raises(InputError, match=r"unknown loss .*; allowed: disagreement, error"):
+        RiskLimit(0.05, 0.1, loss)

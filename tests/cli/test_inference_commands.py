@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.bits import vouch
-from tests.conftest import tiny
+from tests.conftest import SAMPLED, tiny
 from tests.traces import from_models
 from xfed import Run, open_run, run
 from xfed.calibration.risk import RiskLimit
@@ -102,6 +102,15 @@ def test_every_way_to_choose(trained: Path, tmp_path: Path) -> None:
     assert (anytime.kind, anytime.deadline_ms, anytime.quantile) == ("anytime", 2.4, 0.5)
     with (tmp_path / "6" / "calibration.csv").open(newline="") as stream:
         assert {row["reported_exit_2"] for row in csv.DictReader(stream)} == {"1.0"}
+
+
+def test_a_sample_of_clients_counts_for_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(tiny(out=tmp_path / "sampled", **SAMPLED), progress=False)
+    assert execute(["calibrate", str(found.path), "--budget", "100%", "--wide"]) == 0
+    shown = capsys.readouterr().out
+    (line,) = (line for line in shown.splitlines() if "test: reported" in line)
+    assert f"{found.summary().last.exits[-1]:.2%}" in line
+    assert "a sample of clients, each counting for the clients it stands for" in " ".join(shown.split())
 
 
 def test_deadlines_that_cannot_be_kept(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

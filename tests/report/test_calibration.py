@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -36,6 +37,13 @@ def test_losses_are_weighted_as_they_are_guaranteed() -> None:
     assert weighted_loss(CLIENTS[:2], "expected", limit, by_samples=False) == pytest.approx(0.03)
     assert weighted_loss(CLIENTS[4:], "expected", limit, by_samples=False) is None
     assert weighted_loss(CLIENTS[:1], "expected", RiskLimit(0.05, loss="error"), by_samples=False) == 0.5
+
+
+def test_a_client_counts_for_those_it_stands_for() -> None:
+    three = [replace(each, expected=replace(each.expected, stands_for=3.0)) for each in CLIENTS[:1] if each.expected]
+    limit = RiskLimit(0.05)
+    found = weighted_loss([*three, CLIENTS[1]], "expected", limit, by_samples=False)
+    assert found == pytest.approx((3 * 0.02 + 0.04) / 4)
 
 
 def test_heading_and_table_say_who_has_none(capsys: pytest.CaptureFixture[str]) -> None:

@@ -130,6 +130,18 @@ def test_tokens_are_read_again_too(place: Path, tokens: Path) -> None:
         assert ask(caller, "/bundle", token="a-new-token-for-admins", method="GET")[0] == 200
 
 
+def test_a_refused_reload_changes_no_token(place: Path, tokens: Path) -> None:
+    with serving(Generations(lambda: Service(place, Setup())), tokens) as caller:
+        tokens.write_text("a-new-token-for-admins admin\n")
+        kept = place.rename(place.with_name("kept"))
+        assert ask(caller, "/admin/reload")[0] == 409
+        assert ask(caller, "/bundle", method="GET")[0] == 200
+        assert ask(caller, "/bundle", token="a-new-token-for-admins", method="GET")[0] == 401
+        kept.rename(place)
+        assert ask(caller, "/admin/reload")[0] == 200
+        assert ask(caller, "/bundle", method="GET")[0] == 401
+
+
 def test_nobody_may_change_anything_without_tokens(place: Path) -> None:
     with serving(Service(place, Setup())) as caller:
         status, text, _ = caller.call("POST", "/admin/reload")
@@ -181,6 +193,33 @@ def test_a_copy_that_someone_changes_is_not_loaded_from(place: Path, deployed: D
         assert detail.startswith("the network of client 3 cannot be used: ")
         got = caller.predict(client=0, inputs=pixels.tolist(), policy=LAST.to_json())
         same(got["answers"], deployed.bundle().runtime(0).predict(pixels, LAST))
+
+
+def test_a_reload_repairs_a_copy_that_someone_damaged(
+    place: Path, newer: Path, tokens: Path, deployed: Deployed, pixels: Any
+) -> None:
+    generations = Generations(lambda: Service(place, Setup(client=0)))
+    with serving(generations, tokens) as caller:
+        broken = generations.current
+        next(broken.bundle.root.rglob("*.onnx")).unlink()
+        assert ask(caller, "/ready", method="GET")[0] == 503
+        assert ask(caller, "/admin/reload") == (200, {"bundle": broken.id, "previous": None, "changed": False})
+        assert ask(caller, "/ready", method="GET") == (200, {"status": "ready", "bundle": broken.id})
+        assert not broken.bundle.root.exists()
+        for client in (0, 3, 4):
+            got = answers(caller, client, pixels)
+            same(got["answers"], deployed.bundle().runtime(client).predict(pixels, LAST))
+
+        repaired = generations.current
+        put(newer, place)
+        status, change = ask(caller, "/admin/reload")
+        assert (status, change["previous"], change["changed"]) == (200, repaired.id, True)
+        next(generations.current.bundle.root.rglob("*.onnx")).unlink()
+        put(deployed.path, place)
+        status, change = ask(caller, "/admin/reload")
+        assert (status, change["bundle"], change["changed"]) == (200, repaired.id, True)
+        assert generations.previous is repaired, "a damaged one is nothing to go back to"
+        assert repaired.intact()
 
 
 def test_the_copy_goes_with_the_service(place: Path) -> None:

@@ -80,10 +80,11 @@ class Runtime:
         Give one of: a policy or the name of one in the bundle; a budget of mean MACs, such as 3.5e8 or "60%" of the
         full network's; a deadline for each sample, which such a share of answers (`quantile`) shall keep, half of them
         unless given. With none of them, the policy named `default` decides. `answer` says what exits answer, their own
-        softmax or the running mean; as the policy, or the default one, says unless given.
+        softmax or the running mean; as the policy, or the default one, says unless given. A named policy then gives
+        way to the one of the bundle that was calibrated for such answers, where there is one.
         """
         chosen = self.choose(policy, budget, deadline_ms, quantile, answer)
-        count = len(inputs) if hasattr(inputs, "__len__") else 1
+        count = _count(inputs)
         together = 1 if chosen.kind == "anytime" else self.engine.together or LARGEST_BATCH
         latencies = self._latencies(chosen)
         answers: list[Answers] = []
@@ -137,12 +138,20 @@ class Runtime:
             return Policy("anytime", deadline_ms=deadline_ms, quantile=quantile, answer=answer or usual)
         if quantile is not None:
             raise InputsError("quantile goes with deadline_ms")
-        if not isinstance(policy, Policy):
-            name = "default" if policy is None else policy
-            if name not in self.policies:
-                raise InputsError(f"the bundle has no policy {name!r}; it has: {', '.join(self.policies)}")
-            policy = self.policies[name].policy
-        return policy if answer is None else replace(policy, answer=answer)
+        if isinstance(policy, Policy):
+            return policy if answer is None else _answering(policy, answer)
+        return self._named("default" if policy is None else policy, answer)
+
+    def _named(self, name: str, answer: Answer | None) -> Policy:
+        """Take a policy of the bundle; for other answers its twin, as `budget-60%-running` is of `budget-60%`."""
+        if name not in self.policies:
+            raise InputsError(f"the bundle has no policy {name!r}; it has: {', '.join(self.policies)}")
+        policy = self.policies[name].policy
+        if answer is None or answer == policy.answer:
+            return policy
+        plain = name.removesuffix("-running")
+        twin = self.policies.get(plain if answer == "own" else f"{plain}-{answer}")
+        return _answering(policy if twin is None else twin.policy, answer)
 
     def _within(self, budget: float | str, answer: Answer) -> Policy:
         """Take the most accurate policy whose expected cost is within the budget, of equal ones the cheapest.
@@ -175,6 +184,22 @@ class Runtime:
         if not 0 < number < np.inf or isinstance(budget, bool):
             raise InputsError(f"budget is {budget!r}; allowed: mean MACs such as 3.5e8, or a share such as 60%")
         return number / 100 * self.macs[-1] if text.endswith("%") else number
+
+
+def _count(inputs: Any) -> int:
+    """Count inputs; what has no length, such as an array without dimensions, is left to those who refuse it."""
+    try:
+        return len(inputs)
+    except TypeError:
+        return 1
+
+
+def _answering(policy: Policy, answer: Answer) -> Policy:
+    """Let a policy answer otherwise; what its note promises was found with the answers that it had."""
+    if answer == policy.answer:
+        return policy
+    note = policy.note and f"chosen for {policy.answer} answers, and not known to hold for {answer} ones: {policy.note}"
+    return replace(policy, answer=answer, note=note)
 
 
 def _merit(expected: Expectation) -> tuple[float, float]:

@@ -166,17 +166,17 @@ def in_graph_words(policy: Policy, exits: int) -> tuple[NDArray[np.float32], NDA
 
     There a sample leaves where the weighted sum of (confidence, margin, −entropy) exceeds the exit's threshold.
     """
+    if policy.kind != "fixed" and policy.kind not in SIGNALS:
+        raise PolicyError(f"a policy of kind {policy.kind!r} needs the format onnx-stages; onnx-if cannot run it")
     policy.start(exits)
     if policy.kind == "fixed":
         assert policy.exit is not None
         limits, kind = np.full(exits - 1, np.inf), "confidence"
         limits[policy.exit - 1 : policy.exit] = -np.inf
         limits[~policy.may_leave(exits)[:-1]] = np.inf
-    elif policy.kind in SIGNALS:
+    else:
         limits, kind = policy.thresholds(exits), policy.kind
         limits = -limits if kind == "entropy" else limits
-    else:
-        raise PolicyError(f"a policy of kind {policy.kind!r} needs the format onnx-stages; onnx-if cannot run it")
     weights = [float(kind == name) for name in ("confidence", "margin", "entropy")]
     return _round_down(limits), np.array(weights, dtype=np.float32)
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from xfed.bundles.card import Card, card_of, markdown, stored_in
 from xfed.bundles.graphs import OPSET, example_inputs, stage_graphs
 from xfed.bundles.networks import NETWORKS
-from xfed.bundles.policies import Named, anew, policies_of
+from xfed.bundles.policies import Named, anew, in_precision, policies_of
 from xfed.bundles.precision import (
     ClientSamples,
     Comparison,
@@ -46,8 +46,8 @@ CARD = "MODEL_CARD.md"
 class Contents:
     """What goes into a bundle, wherever it comes from."""
 
-    network: EarlyExitNetwork
-    """Some client's network; the numbers that are no client's own are everyone's."""
+    model: Callable[[int], EarlyExitNetwork]
+    """Loads a client's network, by itself: what it answers is what the bundle must answer."""
     clients: Mapping[int, Mapping[str, Tensor]]
     """Each client's own tensors, by `state_dict` name; the same names for all. May be read one by one."""
     data: DataCard
@@ -91,7 +91,7 @@ def contents_of(run: Run, clients: Sequence[int]) -> Contents:
     run.require_finished()
     noted = run.environment()
     return Contents(
-        network=run.model(clients[0]),
+        model=run.model,
         clients=OwnTensors(run, clients),
         data=run.card,
         macs=noted["network"]["exit_macs"],
@@ -110,7 +110,7 @@ class OwnTensors(Mapping[int, Mapping[str, Tensor]]):
         self._run, self._clients = run, list(clients)
         files = {run.shared_file(client) for client in clients}
         if files == {""} or len(files) > 1:
-            self.names = {name for name, tensor in run.model(clients[0]).state_dict().items() if tensor.ndim}
+            self.names = set(run.tensors(clients[0]))
         else:
             self.names = {name for client in clients for name in run.own_tensors(client)}
 
@@ -142,7 +142,7 @@ def samples_of(run: Run) -> Callable[[int], ClientSamples] | None:
     def samples(client: int) -> ClientSamples:
         return ClientSamples(labelled(partition[client].calibration), labelled(partition[client].test))
 
-    return samples if run.experiment.dealing.calibration else None
+    return samples if partition.sizes("calibration").any() else None
 
 
 def write_bundle(contents: Contents, formats: Sequence[str], out: Path, precision: Precision = "fp32") -> Card:
@@ -157,10 +157,10 @@ def write_bundle(contents: Contents, formats: Sequence[str], out: Path, precisio
 
 def _write(contents: Contents, formats: Sequence[str], out: Path, precision: Precision) -> Card:
     text = contents.data.kind == "text"
-    network, example = contents.network.eval(), contents.data.example()
+    names = list(contents.clients)
+    network, example = contents.model(names[0]), contents.data.example()
     stages = stage_graphs(network, example_inputs(example, len(network.exits), text))
     described, inputs = _describe_inputs(contents, out)
-    names = list(contents.clients)
     prepared = prepared_inputs(inputs, contents.samples, names)
     writer = writer_for(precision, out / NETWORKS, stages, network, contents.clients[names[0]], prepared)
     referenced = few(names, REFERENCED)
@@ -169,22 +169,22 @@ def _write(contents: Contents, formats: Sequence[str], out: Path, precision: Pre
     everyone, each = contents.policies
     for client, own in contents.clients.items():
         noted = clients[str(client)] = writer.write(client, own, formats)
-        network.load_state_dict(dict(own), strict=False)
         if "executorch" in formats:
             program = f"{NETWORKS}/client-{client:06d}.pte"
-            write_program(network, example, out / program)
+            write_program(contents.model(client), example, out / program)
             noted["networks"]["executorch"] = [program]
         if client in referenced:
             noted["reference"] = f"references/client-{client:06d}.json"
-            write_json(out / noted["reference"], reference(network, contents.data))
-        policies = each.get(client, {})
+            write_json(out / noted["reference"], reference(contents.model(client), contents.data))
+        policies = in_precision(each.get(client, {}), precision)
         if precision != "fp32" and contents.samples is not None:
             samples, classes = contents.samples(client), len(contents.data.classes)
-            compared.append(compare(client, noted["networks"], out, network, inputs, samples, classes))
+            float32 = contents.model(client)
+            compared.append(compare(client, noted["networks"], out, float32, inputs, samples, classes))
             policies = anew(policies, compared[-1].calibration, [float(macs) for macs in contents.macs])
         noted["policies"] = f"policies/client-{client:06d}.json"
         write_json(out / noted["policies"], policies)
-    write_json(out / "policies" / "shared.json", everyone)
+    write_json(out / "policies" / "shared.json", in_precision(everyone, precision))
     card = stored_in(contents.card, precision, compared)
     write_text(out / CARD, markdown(card))
     manifest = {

@@ -13,6 +13,7 @@ import yaml
 
 from xfed.bundles.precision import Comparison
 from xfed.runs.reader import Run
+from xfed_runtime.answers import ANSWERS
 
 NOT_FOR = (
     "Decisions about people's rights, health, safety or credit: nobody has examined it for that.",
@@ -61,14 +62,14 @@ def card_of(run: Run) -> Card:
     """Gather the card of a finished run."""
     experiment = run.experiment
     macs = run.exit_macs
-    last = run.summary().last
-    share = experiment.dealing.calibration
+    own, running = (run.summary(answers).last for answers in ANSWERS)
+    share = calibration_share(run)
     return Card(
         dataset=experiment.dataset,
         method=experiment.method,
         model=experiment.model,
         settings=_without_folders(experiment.model_dump(mode="json", exclude={"place": True, "settings": {"engine"}})),
-        exits=[ExitFigures(*each) for each in zip(macs, last.exits, last.exit_stds, running_of(run), strict=True)],
+        exits=[ExitFigures(*each) for each in zip(macs, own.exits, own.exit_stds, running.exits, strict=True)],
         clients=experiment.dealing.clients,
         calibration=(
             f"budgets were chosen on each client's calibration samples, {share:.0%} of what it would train on, and "
@@ -80,13 +81,11 @@ def card_of(run: Run) -> Card:
     )
 
 
-def running_of(run: Run) -> list[float | None]:
-    """Give the accuracy of running answers by exit, mean over clients; unknown without a test trace."""
-    test = run.trace("test")
-    if test is None:
-        return [None] * len(run.exit_macs)
-    each = [trace.right("running").mean(axis=0) for trace in test.by_client().values()]
-    return [float(accuracy) for accuracy in np.mean(each, axis=0)]
+def calibration_share(run: Run) -> float:
+    """Tell which share of what clients would train on was set aside, as they hold it: a file may say otherwise."""
+    partition = run.partition()
+    aside, train = (int(partition.sizes(part).sum()) for part in ("calibration", "train"))
+    return aside / max(1, aside + train)
 
 
 def stored_in(card: Card, precision: str, compared: Sequence[Comparison]) -> Card:
@@ -100,7 +99,10 @@ def stored_in(card: Card, precision: str, compared: Sequence[Comparison]) -> Car
         return replace(card, precision=precision, calibration=f"{card.calibration}; {why}")
     both = np.mean([[each.float_accuracy, each.stored_accuracy] for each in compared], axis=0)
     exits = [replace(each, stored=(float(a), float(b))) for each, a, b in zip(card.exits, *both, strict=True)]
-    anew = f"in {precision} they were chosen anew on the same samples{ranges}"
+    anew = (
+        f"in {precision} they were chosen anew on the same samples{ranges}; a default that was calibrated keeps its "
+        f"thresholds, and what it promises of float32 is not guaranteed in {precision}"
+    )
     return replace(card, precision=precision, exits=exits, calibration=f"{card.calibration}; {anew}")
 
 

@@ -51,8 +51,25 @@ def policies_of(run: Run, clients: Sequence[int]) -> tuple[Named, dict[int, Name
     return everyone, own
 
 
+def in_precision(named: Named, precision: str) -> Named:
+    """Let no note promise for networks in less than float32 what was found with float32."""
+    if precision == "fp32":
+        return named
+    return {name: {**each, "policy": _in_precision(each["policy"], precision)} for name, each in named.items()}
+
+
+def _in_precision(policy: Mapping[str, Any], precision: str) -> dict[str, Any]:
+    note = policy.get("note")
+    if not note or note == USUAL.note:
+        return dict(policy)
+    return {**policy, "note": f"chosen on float32, and not known to hold in {precision}: {note}"}
+
+
 def anew(named: Named, trace: ExitTrace, macs: Sequence[float]) -> Named:
-    """Choose a client's policies anew on another trace, of the network as it is stored; its default stays its own."""
+    """Choose a client's ladder anew on another trace, of the network as it is stored.
+
+    Its default keeps its thresholds, as a run does not keep what they were wished for; what to expect is measured anew.
+    """
     if not len(trace) or "default" not in named:
         return named
     default = Policy.from_json(named["default"]["policy"])

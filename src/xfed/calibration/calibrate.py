@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,11 +19,11 @@ from xfed.calibration.thresholds import (
     pareto,
     shared,
 )
-from xfed.errors import InputError
+from xfed.errors import InputError, unknown
 from xfed.evaluation.traces import ExitTrace
-from xfed_runtime.answers import Answer
+from xfed_runtime.answers import ANSWERS, Answer
 from xfed_runtime.device import Latencies
-from xfed_runtime.policy import Policy, Signal
+from xfed_runtime.policy import SIGNALS, Policy, Signal
 
 Search = Literal["shared", "geometric", "pareto"]
 
@@ -43,6 +43,12 @@ class Rule:
     signal: Signal = "confidence"
     answer: Answer = "own"
 
+    def __post_init__(self) -> None:
+        if self.signal not in SIGNALS:
+            raise unknown("signal", self.signal, SIGNALS)
+        if self.answer not in ANSWERS:
+            raise unknown("answer", self.answer, ANSWERS)
+
     def policy(self, scores: Numbers, note: str = "") -> Policy:
         """Make a policy from thresholds on scores, one for each exit but the last; ±∞ never and always leave."""
         values = [self._threshold(score) for score in scores.tolist()]
@@ -54,8 +60,10 @@ class Rule:
             return ALWAYS_ENTROPY if score == -np.inf else 0.0 if score == np.inf else -score
         return 0.0 if score == -np.inf else 1.0 if score == np.inf else score
 
-    def evidence(self, trace: ExitTrace, costs: Sequence[float]) -> Evidence:
-        """Gather what a search needs; every client in the trace counts the same, whatever its samples.
+    def evidence(
+        self, trace: ExitTrace, costs: Sequence[float], weights: Mapping[int, float] | None = None
+    ) -> Evidence:
+        """Gather what a search needs; every client in the trace counts the same, whatever its samples, or by `weights`.
 
         Scores rise with sureness, so entropy is negated. What no threshold lets leave (NaN, a margin of exactly 0)
         has −∞.
@@ -63,12 +71,13 @@ class Rule:
         signals = trace.signals(self.answer)
         values = getattr(signals, self.signal)[:, :-1].astype(np.float64)
         scores = -values if self.signal == "entropy" else np.where(values > 0, values, -np.inf)
-        _, owners, counts = np.unique(trace.owners, return_inverse=True, return_counts=True)
+        clients, owners, counts = np.unique(trace.owners, return_inverse=True, return_counts=True)
+        stands_for = np.array([1.0 if weights is None else weights[client] for client in clients.tolist()])
         return Evidence(
             scores=np.where(np.isnan(scores), -np.inf, scores),
             right=(signals.prediction == trace.labels[:, None]).astype(np.float64),
             costs=np.asarray(costs, dtype=np.float64),
-            weights=1 / (len(counts) * counts[owners]),
+            weights=stands_for[owners] / (stands_for.sum() * counts[owners]),
         )
 
 
@@ -135,9 +144,19 @@ class Deadline:
         return f"an answer within {self.ms:g} ms for {self.quantile:.0%} of inputs"
 
 
-def calibrate(trace: ExitTrace, costs: Sequence[float], wish: Wish, rule: Rule, search: Search) -> Policy:
-    """Choose the thresholds of a policy on a calibration trace, of one client or of several together."""
-    evidence = rule.evidence(trace, costs)
+def calibrate(
+    trace: ExitTrace,
+    costs: Sequence[float],
+    wish: Wish,
+    rule: Rule,
+    search: Search,
+    weights: Mapping[int, float] | None = None,
+) -> Policy:
+    """Choose the thresholds of a policy on a calibration trace, of one client or of several together.
+
+    `weights` say how many clients each one stands for; without them all count the same.
+    """
+    evidence = rule.evidence(trace, costs, weights)
     target = wish.target(evidence)
     thresholds = SEARCHES[search](evidence).best(target)
     if thresholds is None:

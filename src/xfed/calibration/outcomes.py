@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,26 @@ class Outcome:
     disagreement: float
     cost: float
     shares: tuple[float, ...]
+    stands_for: float = 1.0
+    """How many clients the one with these samples stands for, where only a sample of the clients was evaluated."""
+
+
+def averaged(found: Sequence[Outcome]) -> Outcome:
+    """Average over clients, each counting for the clients that it stands for; samples are counted together."""
+    weights = [each.stands_for for each in found]
+
+    def mean(name: str) -> Any:
+        return np.average([getattr(each, name) for each in found], axis=0, weights=weights).tolist()
+
+    return Outcome(
+        samples=sum(each.samples for each in found),
+        accuracy=mean("accuracy"),
+        full_accuracy=mean("full_accuracy"),
+        disagreement=mean("disagreement"),
+        cost=mean("cost"),
+        shares=tuple(mean("shares")),
+        stands_for=sum(weights),
+    )
 
 
 def outcome(policy: Policy, trace: ExitTrace, costs: Sequence[float], latencies: Latencies | None = None) -> Outcome:

@@ -7,18 +7,16 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import mean
 
 from xfed.calibration.calibrate import Deadline, Rule, Search, Wish, calibrate
-from xfed.calibration.outcomes import Outcome, outcome
+from xfed.calibration.outcomes import Outcome, averaged, outcome
 from xfed.calibration.reading import Traces
 from xfed.calibration.risk import Certified, RiskLimit, certify, certify_shared
 from xfed.evaluation.traces import ExitTrace
 from xfed.files import whole_folder, write_json, write_text
-from xfed_runtime.device import Latencies
+from xfed.runs.directory import TraceOf
 from xfed_runtime.policy import Policy
 
-MEANS = ("accuracy", "full_accuracy", "cost")
 SHARED, TABLE = "shared.json", "calibration.csv"
 POLICY_FILES = ("client-*.json", SHARED, TABLE)
 
@@ -54,8 +52,11 @@ class Calibration:
         for kind, where in (("expected", "calibration"), ("reported", "test")):
             known = [found for each in self.clients if (found := getattr(each, kind)) is not None]
             if known:
-                accuracy, full, cost = (mean(getattr(found, name) for found in known) for name in MEANS)
-                said.append(f"on {where} samples {accuracy:.1%} at {cost:,.6g} {self.unit}, in full {full:.1%}")
+                mean = averaged(known)
+                said.append(
+                    f"on {where} samples {mean.accuracy:.1%} at {mean.cost:,.6g} {self.unit}, "
+                    f"in full {mean.full_accuracy:.1%}"
+                )
         return f"Calibration({self.wish}: {'; '.join(said)})"
 
     def write(self, folder: Path) -> None:
@@ -72,7 +73,7 @@ class Calibration:
             write_text(fresh / TABLE, self._comma_separated())
 
     def _comma_separated(self) -> str:
-        names = ("samples", "accuracy", "full_accuracy", "disagreement", "cost")
+        names = ("samples", "stands_for", "accuracy", "full_accuracy", "disagreement", "cost")
         exits = [f"exit_{j + 1}" for j in range(len(self.costs))]
         kinds = ("expected", "reported")
         header = ["client", "basis", "threshold", *(f"{kind}_{name}" for kind in kinds for name in (*names, *exits))]
@@ -117,16 +118,19 @@ def choose(
         chosen = {client: (each.policy, each.guarantee) for client, each in certified.items()}
     else:
         chosen = _calibrated(traces, costs, wish, rule, search, per_client)
-    calibration = traces.calibration.by_client()
-    test = {} if traces.test is None else traces.test.by_client()
+    by_client: dict[TraceOf, dict[int, ExitTrace]] = {
+        "calibration": traces.calibration.by_client(),
+        "test": {} if traces.test is None else traces.test.by_client(),
+    }
+
+    def come_to(policy: Policy, of: TraceOf, client: int) -> Outcome | None:
+        if client not in by_client[of]:
+            return None
+        found = outcome(policy, by_client[of][client], costs, latencies)
+        return replace(found, stands_for=traces.weights.get(of, {}).get(client, 1.0))
+
     clients = tuple(
-        ClientPolicy(
-            client,
-            policy,
-            basis,
-            _outcome(policy, calibration.get(client), costs, latencies),
-            _outcome(policy, test.get(client), costs, latencies),
-        )
+        ClientPolicy(client, policy, basis, come_to(policy, "calibration", client), come_to(policy, "test", client))
         for client, (policy, basis) in chosen.items()
     )
     return Calibration(wish, tuple(costs), unit, per_client, clients)
@@ -151,13 +155,8 @@ def _calibrated(
         if client in own:
             chosen[client] = calibrate(own[client], costs, wish, rule, search), "per client"
         else:
-            pooled = pooled or calibrate(traces.calibration, costs, wish, rule, search)
+            weights = traces.weights.get("calibration")
+            pooled = pooled or calibrate(traces.calibration, costs, wish, rule, search, weights)
             note = f"{pooled.note}, as client {client} has none" if per_client else pooled.note
             chosen[client] = replace(pooled, note=note), "pooled"
     return chosen
-
-
-def _outcome(
-    policy: Policy, trace: ExitTrace | None, costs: Sequence[float], latencies: Latencies | None
-) -> Outcome | None:
-    return None if trace is None else outcome(policy, trace, costs, latencies)

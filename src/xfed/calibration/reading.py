@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from xfed.errors import InputError
 from xfed.evaluation.traces import ExitTrace
@@ -22,6 +23,8 @@ class Traces:
     test: ExitTrace | None
     macs: tuple[float, ...]
     clients: range
+    weights: Mapping[TraceOf, Mapping[int, float]] = field(default_factory=dict)
+    """How many clients each one in a trace stands for; one, where nothing is said."""
 
 
 def read_traces(run: Run) -> Traces:
@@ -34,13 +37,14 @@ def read_traces(run: Run) -> Traces:
     if calibration is None or not len(calibration):
         if not run.experiment.evaluation.traces:
             raise NothingToCalibrateError(f"run {name!r} kept no exit traces; train without --traces false")
-        if run.experiment.dealing.calibration == 0:
+        if not run.partition().sizes("calibration").any():
             raise NothingToCalibrateError(
                 f"run {name!r} set no calibration samples aside (its calibration share is 0), and thresholds are never "
                 "chosen on test samples; train with --calibration 0.2"
             )
         raise NothingToCalibrateError(f"run {name!r} has no calibration trace; 'xfed resume {run.path}' finishes it")
-    return Traces(calibration, test, macs, range(run.experiment.dealing.clients))
+    weights: dict[TraceOf, dict[int, float]] = {of: run.weights(of) for of in ("calibration", "test")}
+    return Traces(calibration, test, macs, range(run.experiment.dealing.clients), weights)
 
 
 def _fitting(run: Run, of: TraceOf, exits: int) -> ExitTrace | None:

@@ -16,17 +16,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from numbers import Real
+from typing import Literal, get_args
 
 import numpy as np
 
 from xfed.calibration.calibrate import Rule
 from xfed.calibration.thresholds import Numbers, shared_curve
-from xfed.errors import InputError
+from xfed.errors import InputError, unknown
 from xfed.evaluation.traces import ExitTrace
 from xfed_runtime.policy import Policy
 
 Loss = Literal["disagreement", "error"]
+LOSSES: tuple[Loss, ...] = get_args(Loss)
 Guarantee = Literal["per client", "pooled", "none"]
 DELTA = 0.1
 """How often a guarantee may fail, where nothing is said."""
@@ -45,8 +47,10 @@ class RiskLimit:
 
     def __post_init__(self) -> None:
         for name, value in (("risk", self.risk), ("delta", self.delta)):
-            if not 0 < value < 1:
-                raise InputError(f"{name} is {value:g}; allowed: numbers between 0 and 1")
+            if not (isinstance(value, Real) and 0 < value < 1):
+                raise InputError(f"{name} is {value!r}; allowed: numbers between 0 and 1")
+        if self.loss not in LOSSES:
+            raise unknown("loss", self.loss, LOSSES)
 
     @property
     def samples(self) -> int:

@@ -54,6 +54,7 @@ class Wishes:
         for name, of in (("delta", "risk"), ("loss", "risk"), ("quantile", "deadline")):
             if getattr(self, name) is not None and given[0] != of:
                 raise InputError(f"{name} goes with {of}, not with {given[0]}")
+        self._limit()
 
     def costs(self, traces: Traces) -> tuple[Sequence[float], str]:
         """Give what leaving at each exit costs, and the unit."""
@@ -68,9 +69,8 @@ class Wishes:
             return CostLimit(_milliseconds("latency", self.latency), unit)
         if self.max_drop is not None:
             return MaxDrop(_number("max_drop", self.max_drop, "%", "a percentage such as 1%"))
-        if self.risk is not None:
-            delta = DELTA if self.delta is None else self.delta
-            return RiskLimit(self.risk, delta, self.loss or "disagreement")
+        if limit := self._limit():
+            return limit
         assert self.deadline is not None
         milliseconds = _milliseconds("deadline", self.deadline)
         quantile = QUANTILE if self.quantile is None else self.quantile
@@ -78,6 +78,13 @@ class Wishes:
             return Deadline(milliseconds, quantile, self._table(traces).by_quantile(quantile))
         except DeviceError as error:
             raise InputError(str(error)) from None
+
+    def _limit(self) -> RiskLimit | None:
+        """Give the limit of risk, where that is the wish; one that cannot be meant is refused."""
+        if self.risk is None:
+            return None
+        delta = DELTA if self.delta is None else self.delta
+        return RiskLimit(self.risk, delta, "disagreement" if self.loss is None else self.loss)
 
     def _table(self, traces: Traces) -> Device:
         assert self.device is not None
@@ -114,7 +121,7 @@ def _number(name: str, given: Quantity, suffix: str, allowed: str, suffixed: flo
         factor = suffixed if given.endswith(suffix) else bare
     try:
         value = float(given.removesuffix(suffix) if isinstance(given, str) else given) * factor
-    except ValueError:
+    except (TypeError, ValueError):
         value = math.nan
     if not (math.isfinite(value) and value >= 0):
         raise InputError(f"{name} is {given!r}; allowed: {allowed}")

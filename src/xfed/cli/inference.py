@@ -11,7 +11,7 @@ import click
 
 from xfed.api import calibrate
 from xfed.calibration.calibrate import SEARCHES
-from xfed.calibration.risk import DELTA
+from xfed.calibration.risk import DELTA, LOSSES
 from xfed.calibration.wishing import QUANTILE
 from xfed.cli.options import DATA_DIR, DEVICE, RUN, clients_option, out_option, parse_clients
 from xfed.cli.output import WIDE, Output, number_for
@@ -61,7 +61,7 @@ CALIBRATE = click.Command(
         click.Option(["--delta"], type=float, help=f"how often the guarantee of --risk may fail  [{DELTA}]"),
         click.Option(
             ["--loss"],
-            type=click.Choice(["disagreement", "error"]),
+            type=click.Choice(LOSSES),
             help="what --risk bounds: answers that differ from the full model's (needs no labels), or wrong ones  "
             "[disagreement]",
         ),

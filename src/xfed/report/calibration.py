@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from xfed.calibration.outcomes import Outcome
+from xfed.calibration.outcomes import Outcome, averaged
 from xfed.calibration.policies import Calibration, ClientPolicy
 from xfed.calibration.risk import RiskLimit
 from xfed.report.terminal import say, show_caption, show_table
@@ -26,8 +26,14 @@ def show(calibration: Calibration, folder: Path, wide: bool = False) -> None:
         if known:
             body.append([name, str(len(known)), *_cells(known, full)])
     ranks = [0, 8, 1, 2, 6, 7, 3, *[4] * len(exits)]
-    if show_table(header, body, title=f"{calibration.wish}; mean ± std over clients", ranks=ranks, wide=wide):
-        show_caption("", hidden=True)
+    hidden = show_table(header, body, title=f"{calibration.wish}; mean ± std over clients", ranks=ranks, wide=wide)
+    sampled = any(
+        found.stands_for != 1 for each in calibration.clients for found in (each.expected, each.reported) if found
+    )
+    if hidden or sampled:
+        show_caption(
+            "Evaluated: a sample of clients, each counting for the clients it stands for." * sampled, hidden=hidden
+        )
     if not any(each.reported for each in calibration.clients):
         say("the run has no test trace: expected figures only")
     if isinstance(calibration.wish, RiskLimit):
@@ -68,9 +74,10 @@ def show_guarantees(clients: Sequence[ClientPolicy], limit: RiskLimit, wide: boo
 
 
 def weighted_loss(group: Sequence[ClientPolicy], kind: str, limit: RiskLimit, by_samples: bool) -> float | None:
-    """Average a loss over clients, each the same or by its number of calibration samples."""
-    known = [(getattr(each, kind), each.weight if by_samples else 1) for each in group]
-    rows = [(_loss(found, limit), weight) for found, weight in known if found is not None and weight]
+    """Average a loss over clients, each by the clients it stands for or by its number of calibration samples."""
+    known = [(found, each.weight) for each in group if (found := getattr(each, kind)) is not None]
+    rows = [(_loss(found, limit), weight if by_samples else found.stands_for) for found, weight in known]
+    rows = [(rate, weight) for rate, weight in rows if weight]
     if not rows:
         return None
     rates, weights = zip(*rows, strict=True)
@@ -82,14 +89,14 @@ def _loss(found: Outcome, limit: RiskLimit) -> float:
 
 
 def _cells(found: Sequence[Outcome], full: float) -> list[str]:
-    accuracies = np.array([each.accuracy for each in found])
-    cost = float(np.mean([each.cost for each in found]))
-    shares = np.mean([each.shares for each in found], axis=0)
+    mean = averaged(found)
+    squares = [(each.accuracy - mean.accuracy) ** 2 for each in found]
+    std = np.sqrt(np.average(squares, weights=[each.stands_for for each in found]))
     return [
-        f"{accuracies.mean():.2%} ± {100 * accuracies.std():.2f}",
-        f"{np.mean([each.full_accuracy for each in found]):.2%}",
-        f"{np.mean([each.disagreement for each in found]):.2%}",
-        f"{cost:,.0f}" if full >= 1000 else f"{cost:.3g}",
-        f"{cost / full:.1%}",
-        *(f"{share:.1%}" for share in shares),
+        f"{mean.accuracy:.2%} ± {100 * std:.2f}",
+        f"{mean.full_accuracy:.2%}",
+        f"{mean.disagreement:.2%}",
+        f"{mean.cost:,.0f}" if full >= 1000 else f"{mean.cost:.3g}",
+        f"{mean.cost / full:.1%}",
+        *(f"{share:.1%}" for share in mean.shares),
     ]

@@ -35,11 +35,12 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """Two methods on digits, with calibration samples."""
+    """Two methods on digits, with calibration samples; the first answers with running means."""
     out = tmp_path_factory.mktemp("runs")
+    answers = {"fedper": "running", "xfed": "own"}
     return {
-        name: run(tiny(method=name, out=out / name, calibration=0.3, alpha=0.3, epochs=3), progress=False)
-        for name in ("fedper", "xfed")
+        name: run(tiny(method=name, answers=kind, out=out / name, calibration=0.3, alpha=0.3, epochs=3), progress=False)
+        for name, kind in answers.items()
     }
 
 
@@ -86,7 +87,8 @@ def expected(found: Run, thresholds: float | dict[int, float] | tuple[float, ...
     outcomes = []
     for client, own in trace.by_client().items():
         threshold = thresholds[client] if isinstance(thresholds, dict) else thresholds
-        outcomes.append(outcome(Policy("confidence", threshold=threshold), own, found.exit_macs))
+        policy = Policy("confidence", threshold=threshold, answer=found.experiment.answering())
+        outcomes.append(outcome(policy, own, found.exit_macs))
     return (
         np.mean([each.accuracy for each in outcomes]),
         np.mean([each.cost for each in outcomes]),
@@ -201,6 +203,22 @@ def test_thresholds_per_client_and_their_policy(browser: Chrome, runs: dict[str,
     policy = downloaded(browser, "client-000003.json")
     assert (policy.kind, policy.threshold, policy.answer) == ("confidence", 0.3, "own")
     choose_mode(browser, "shared")
+
+
+def test_running_answers_and_their_policy(browser: Chrome, runs: dict[str, Run]) -> None:
+    from selenium.webdriver.support.ui import Select
+
+    hint = browser.find_element("id", "answers-hint")
+    assert "an exit's own answer (xfed); the running mean of the exits passed (fedper)" in hint.text
+    active = Select(browser.find_element("id", "active"))
+    active.select_by_visible_text("fedper")
+    try:
+        choose_mode(browser, "shared")
+        slide(browser, "shared", 0.45)
+        same(browser, expected(runs["fedper"], 0.45))
+        assert downloaded(browser, "shared.json").answer == "running"
+    finally:
+        active.select_by_visible_text("xfed")
 
 
 def downloaded(browser: Chrome, name: str) -> Policy:

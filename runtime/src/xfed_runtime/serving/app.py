@@ -101,7 +101,7 @@ def build_app(generations: Generations, doors: Doors) -> Guard:
 
     @app.post("/admin/reload", responses=problems(401, 403, 409, 421))
     async def reload() -> Change:
-        """Read the bundle and the tokens again; the old bundle answers until the new one is checked and loaded."""
+        """Read the bundle and the tokens again; the old ones hold until the new ones are checked and loaded."""
         return await changes.reload()
 
     @app.post("/admin/rollback", responses=problems(401, 403, 409, 421))
@@ -140,11 +140,13 @@ class Changes:
         self._asked: set[asyncio.Task[None]] = set()
 
     async def reload(self) -> Change:
-        """Read tokens and bundle again."""
+        """Read tokens and bundle again; where either cannot be used, both stay as they are."""
 
         def again() -> bool:
-            self._doors.tokens.read()
-            return self._generations.reload()
+            known = self._doors.tokens.read()
+            changed = self._generations.reload()
+            self._doors.tokens.take(known)
+            return changed
 
         return await self._carry_out("reload", again)
 

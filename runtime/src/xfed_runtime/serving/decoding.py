@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xfed_runtime.inputs import ImageInputs, Inputs, TextInputs
+from xfed_runtime.inputs import ImageInputs, Inputs, TextInputs, finite
 from xfed_runtime.serving.schemas import RequestError
 
 LONGEST_TEXT = 100_000
@@ -33,20 +33,21 @@ def decode(inputs: Inputs, given: Sequence[Any]) -> Any:
 
 def _image(inputs: ImageInputs, item: Any, which: str) -> NDArray[Any]:
     if isinstance(item, dict):
+        if not inputs.bounded:
+            raise RequestError(422, f"{which} is an object, but this network takes numbers without a range: give those")
         image = _encoded(inputs, item, which)
     else:
         image = _numbers(item)
         if image.shape != inputs.shape or image.dtype.kind not in "uif":
             what = _kind(item) if image.dtype.kind not in "uif" else f"of shape {_times(image.shape) or 'none'}"
+            others = ', {"raw": base64} or {"file": base64 of a PNG or JPEG}' if inputs.bounded else ""
             raise RequestError(
-                422,
-                f"{which} is {what}; this network takes images: numbers of shape {_times(inputs.shape)}, "
-                '{"raw": base64} or {"file": base64 of a PNG or JPEG}',
+                422, f"{which} is {what}; this network takes images: numbers of shape {_times(inputs.shape)}{others}"
             )
-    if not np.isfinite(image).all():
+    if not finite(image):
         raise RequestError(422, f"{which} has pixels that are not finite numbers")
     least, most = image.min(), image.max()
-    if not 0 <= least <= most <= inputs.scale:
+    if inputs.bounded and not 0 <= least <= most <= inputs.scale:
         raise RequestError(422, f"{which} has pixels from {least:g} to {most:g}; allowed: 0 to {inputs.scale:g}")
     return image
 

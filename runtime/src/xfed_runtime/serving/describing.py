@@ -73,10 +73,14 @@ def input_schema(inputs: Inputs) -> dict[str, Any]:
             "description": "token ids",
         }
         return {"anyOf": [{"type": "string"}, rows]} if inputs.vocabulary else rows
-    pixels: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": inputs.scale}
+    pixels: dict[str, Any] = {"type": "number"}
+    if inputs.bounded:
+        pixels |= {"minimum": 0, "maximum": inputs.scale}
     for size in reversed(inputs.shape):
         pixels = {"type": "array", "items": pixels, "minItems": size, "maxItems": size}
     shape = " × ".join(map(str, inputs.shape))
+    if not inputs.bounded:
+        return pixels | {"description": f"numbers {shape} (channels first)"}
     pixels["description"] = f"pixels {shape} (channels first), from 0 to {inputs.scale:g}"
     return {
         "anyOf": [

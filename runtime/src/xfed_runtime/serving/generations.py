@@ -23,20 +23,25 @@ class Generations:
     def reload(self) -> bool:
         """Load the bundle again and let it answer; tell whether it is another one.
 
-        One that cannot be used is refused with a sentence, and nothing changes.
+        One that cannot be used is refused with a sentence, and nothing changes. A current one whose own copy someone
+        damaged gives way also to the same bundle, and is not kept to go back to.
         """
         with self._turn():
             try:
                 loaded = self._load()
             except (BundleError, ServingError) as error:
                 raise ServingError(f"{error}; bundle {self.current.id} goes on answering") from None
-            if loaded.id == self.current.id:
+            old, intact = self.current, self.current.intact()
+            if intact and loaded.id == old.id:
                 loaded.close()
                 return False
-            if self.previous is not None:
-                self.previous.close()
-            self.current, self.previous = loaded, self.current
-            return True
+            self.current = loaded
+            unneeded = self.previous if intact else old
+            if intact:
+                self.previous = old
+            if unneeded is not None:
+                unneeded.close()
+            return loaded.id != old.id
 
     def rollback(self) -> bool:
         """Let the bundle before this one answer again; once more, and the newer one does."""

@@ -40,18 +40,20 @@ class Tokens:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._known: dict[bytes, Access] = {}
-        self.read()
+        self._known = self.read()
 
     @property
     def required(self) -> bool:
         """Tell whether a caller needs a token."""
         return self._path is not None
 
-    def read(self) -> None:
-        """Read the file, again where it was read before; one that cannot be used changes nothing."""
-        if self._path is not None:
-            self._known = _read(self._path)
+    def read(self) -> dict[bytes, Access]:
+        """Read the file; what it has holds once it is taken, and a file that cannot be used is refused."""
+        return {} if self._path is None else _read(self._path)
+
+    def take(self, known: dict[bytes, Access]) -> None:
+        """Let what was read hold from now on."""
+        self._known = known
 
     def access(self, header: str | None) -> Access | None:
         """Give what the bearer of an Authorization header may do, None for nobody; in the same time for any token."""

@@ -17,7 +17,9 @@ from xfed.evaluation.traces import ExitTrace
 from xfed.report.assumptions import teacher_weights
 from xfed.report.page.packing import Packing
 from xfed.report.rows import collect
+from xfed.runs.directory import TraceOf
 from xfed.runs.reader import Run
+from xfed_runtime.answers import Answer
 
 GRID = np.unique(
     np.round(np.concatenate([np.arange(1001) / 1000, 0.999 + np.arange(10) / 1e4, 0.9999 + np.arange(10) / 1e5]), 5)
@@ -44,7 +46,7 @@ def _run(run: Run, name: str, packing: Packing, latencies: Sequence[float] | Non
     (row,) = collect([run])
     summary, evaluations, records = run.summary(), run.evaluations(), run.records()
     last = summary.last.accuracies
-    traces = {of: run.trace(of) for of in ("test", "calibration")}
+    traces: dict[TraceOf, ExitTrace | None] = {of: run.trace(of) for of in ("test", "calibration")}
     kept = {of: trace for of, trace in traces.items() if trace is not None and len(trace)}
     exits = range(last.shape[1])
     return {
@@ -78,23 +80,25 @@ def _run(run: Run, name: str, packing: Packing, latencies: Sequence[float] | Non
             name: packing.add(np.cumsum([getattr(record, name) for record in records]).astype(np.float32))
             for name in ("bytes_down", "bytes_up", "macs")
         },
-        "traces": {of: _trace(trace, packing) for of, trace in kept.items()},
+        "answers": e.answering(),
+        "traces": {of: _trace(trace, e.answering(), run.weights(of), packing) for of, trace in kept.items()},
         "classes": list(run.card.classes),
         "counts": _class_counts(list(kept.values()), len(run.card.classes), packing),
         "notes": _notes(run, packing),
     }
 
 
-def _trace(trace: ExitTrace, packing: Packing) -> dict[str, Any]:
-    """Sort by client; the last exit needs no confidence, as it always answers."""
+def _trace(trace: ExitTrace, answers: Answer, weights: Mapping[int, float], packing: Packing) -> dict[str, Any]:
+    """Sort one kind of answers by client; the last exit needs no confidence, as it always answers."""
     order = np.argsort(trace.owners, kind="stable")
     clients, counts = np.unique(trace.owners, return_counts=True)
-    signals = trace.own[order]
-    right = signals.prediction == trace.labels[order][:, None]
+    signals = trace.signals(answers)[order]
+    right = trace.right(answers)[order]
     mask = (right << np.arange(trace.exits, dtype=np.uint32)).sum(axis=1)
     return {
         "clients": packing.add(clients.astype(np.uint32)),
         "counts": packing.add(counts.astype(np.uint32)),
+        "weights": packing.add(np.array([weights[client] for client in clients.tolist()], dtype=np.float32)),
         "right": packing.add(mask.astype(np.uint8 if trace.exits <= 8 else np.uint32)),
         "codes": [packing.add(codes(signals.confidence[:, j])) for j in range(trace.exits - 1)],
     }

@@ -37,9 +37,10 @@ function compact(value) {
   return Number((value / size).toPrecision(4)) + letter;
 }
 
-const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+const sum = (values) => values.reduce((total, value) => total + value, 0);
+const mean = (values, weights = null) => (weights === null ? sum(values) / values.length : sum(values.map((value, i) => value * weights[i])) / sum(weights));
 
-// The mean of the lowest tenth of clients, at least of one.
+// The mean of the lowest tenth of the clients evaluated, at least of one; unweighted.
 function worstTenth(values) {
   const sorted = Array.from(values).sort((a, b) => a - b);
   return mean(sorted.slice(0, Math.max(1, Math.round(sorted.length / 10))));

@@ -23,6 +23,14 @@ const columns = () => {
 // A client's accuracy, averaged over its exits.
 const averaged = (each) => Array.from(each.perClient[0], (_, c) => mean(each.perClient.map((exit) => exit[c])));
 
+// What must be said where not all clients were evaluated.
+function sampling() {
+  const sampled = runs.filter((each) => each.perClient[0].length < each.clients);
+  if (!sampled.length) return "";
+  const said = sampled.map((each) => each.name + ": " + each.perClient[0].length).join(", ");
+  return "Evaluated was a sample of the clients (" + said + "). In means, each counts for the clients that it stands for; worst tenths and clients sorted by accuracy are unweighted, over the clients evaluated. ";
+}
+
 let sorting = { column: 1, falling: true };
 
 function showSummary() {

@@ -1,12 +1,13 @@
 // Early exit, simulated on a run's trace. A code says how many thresholds of the grid a confidence exceeds, so
 // confidence > GRID[k] exactly where code > k: the page decides as the policy file would.
 
-// Follows every sample; `levels(client)` gives the places on the grid by exit. Clients count alike.
+// Follows every sample; `levels(client)` gives the places on the grid by exit. In means, clients count
+// by how many they stand for: all alike, unless a sample was evaluated.
 function simulate(trace, costs, levels) {
   const exits = costs.length;
   const clients = trace.counts.length;
   const accuracy = new Float64Array(clients), cost = new Float64Array(clients);
-  const shares = new Float64Array(exits);
+  const shares = new Float64Array(exits), everyone = sum(trace.weights);
   let i = 0;
   for (let c = 0; c < clients; c++) {
     const level = levels(trace.clients[c]), taken = new Float64Array(exits), end = i + trace.counts[c];
@@ -21,22 +22,22 @@ function simulate(trace, costs, levels) {
     accuracy[c] = right / samples;
     for (let j = 0; j < exits; j++) {
       cost[c] += (costs[j] * taken[j]) / samples;
-      shares[j] += taken[j] / samples / clients;
+      shares[j] += (trace.weights[c] * taken[j]) / samples / everyone;
     }
   }
-  return { accuracy, cost, shares, meanAccuracy: mean(accuracy), meanCost: mean(cost) };
+  return { accuracy, cost, shares, meanAccuracy: mean(accuracy, trace.weights), meanCost: mean(cost, trace.weights) };
 }
 
 // Cost and accuracy at every place of the grid, for one threshold at all exits; `only` restricts to one client.
 // A sample moves one exit on where the threshold reaches the largest code so far.
 function curve(trace, costs, only = null) {
   const cost = new Float64Array(GRID.length), accuracy = new Float64Array(GRID.length);
-  const clients = only === null ? trace.counts.length : 1;
+  const everyone = sum(trace.weights);
   let i = 0;
   for (let c = 0; c < trace.counts.length; c++) {
     const end = i + trace.counts[c];
     if (only !== null && trace.clients[c] !== only) { i = end; continue; }
-    const weight = 1 / (clients * trace.counts[c]);
+    const weight = (only === null ? trace.weights[c] / everyone : 1) / trace.counts[c];
     for (; i < end; i++) {
       cost[0] += weight * costs[0];
       accuracy[0] += weight * (trace.right[i] & 1);

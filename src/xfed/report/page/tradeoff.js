@@ -118,10 +118,18 @@ function showLive() {
   shareBar(byId("live-shares"), found.shares);
   byId("live-shares").dataset.value = JSON.stringify(Array.from(found.shares));
   const name = policyName();
-  byId("download-hint").textContent = name + ": for xfed-runtime, export and serve." + (choice.split === "test" && "calibration" in run().traces ? " Choose on calibration samples; test samples then say what came of it." : "");
+  byId("download-hint").textContent = name + ": for xfed-runtime, export and serve; answers with " + ANSWERED[run().answers] + "." + (choice.split === "test" && "calibration" in run().traces ? " Choose on calibration samples; test samples then say what came of it." : "");
   placeHandle(found);
   showEqual(found);
   redraws.get("clients")?.();
+}
+
+const ANSWERED = { own: "an exit's own answer", running: "the running mean of the exits passed" };
+
+// Says what samples leave with and what their confidence is of; whose it is where the compared methods differ.
+function showAnswers() {
+  const kinds = Object.keys(ANSWERED).map((kind) => [ANSWERED[kind], comparedRuns().filter((each) => each.answers === kind).map((each) => each.name)]).filter(([, names]) => names.length);
+  byId("answers-hint").textContent = "They leave with " + kinds.map(([words, names]) => words + (kinds.length > 1 ? " (" + names.join(", ") + ")" : "")).join("; ") + ".";
 }
 
 // Policy file
@@ -131,7 +139,7 @@ const policyName = () => (choice.mode === "client" ? "client-" + String(choice.c
 function policy() {
   const threshold = choice.mode === "exits" ? choice.exitLevels.map((level) => GRID[level]) : GRID[shownLevel()];
   const whose = choice.mode === "client" ? "client " + choice.client : "all clients";
-  return { kind: "confidence", threshold, answer: "own", note: "chosen by hand on the report page for " + whose + " of " + run().name + ", on " + choice.split + " samples" };
+  return { kind: "confidence", threshold, answer: run().answers, note: "chosen by hand on the report page for " + whose + " of " + run().name + ", on " + choice.split + " samples" };
 }
 
 function download() {
@@ -183,6 +191,7 @@ function showTradeOff() {
     x: "mean " + choice.unit + " per sample", y: "accuracy (%)", height: Math.max(280, Math.min(430, innerHeight - 160)),
     xText: compact, yText: (value) => Number(value.toFixed(2)), hooks: { draw: [() => placeHandle()] },
   });
+  showAnswers();
   drawn.over.append(handle);
   drawn.over.addEventListener("pointerdown", (event) => {
     drawn.over.setPointerCapture(event.pointerId);

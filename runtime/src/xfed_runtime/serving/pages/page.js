@@ -129,9 +129,9 @@ function pixels() {
 }
 
 function topOfRange() {
-  let level = bundle.inputs.anyOf[0];
+  let [level] = bundle.inputs.anyOf ?? [bundle.inputs];
   while (level.type === "array") level = level.items;
-  return level.maximum;
+  return level.maximum ?? 1;
 }
 
 // By a policy that was calibrated for the budget where the bundle has one, else by the last exit within it.
