@@ -6,7 +6,9 @@ import csv
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -60,6 +62,8 @@ def test_the_page_says_what_the_metrics_say(runs: list[Run], tmp_path: Path) -> 
     means = [100 * last(run).groupby("client")["running"].mean().mean() for run in runs[:2]]
     assert float(rows["xfed-plus"]["averaged"]) == pytest.approx(np.mean(means), abs=1e-3)
     assert float(rows["xfed-plus"]["averaged, std over seeds"]) == pytest.approx(np.std(means, ddof=1), abs=1e-3)
+    trivial = [100 * run.environment()["majority_baseline"]["mean"] for run in runs[:2]]
+    assert float(rows["majority class"]["averaged"]) == pytest.approx(np.mean(trivial), abs=1e-3)
     held_out = [100 * run.held_out() for run in runs[:2]]  # type: ignore[operator]
     assert float(rows["xfed-plus"]["held out"]) == pytest.approx(np.mean(held_out), abs=1e-3)
     own = 100 * last(runs[2]).groupby("client")["own"].mean().mean()
@@ -93,6 +97,17 @@ def test_published_numbers_stand_beside_partitions_of_their_kind(
         assert next(csv.DictReader(file))["published"][:5] == said
 
 
+@pytest.mark.parametrize("name", ["README.md", "table.csv", "differences.csv"])
+def test_a_page_replaces_no_file_that_is_none(runs: list[Run], tmp_path: Path, name: str) -> None:
+    KeptRun.of(runs[2]).write(tmp_path / "project")
+    (tmp_path / "project" / name).write_text("mine", encoding="utf-8")
+    assert execute(["paper", "page", str(tmp_path / "project")]) == 2
+    assert (tmp_path / "project" / name).read_text(encoding="utf-8") == "mine"
+    (tmp_path / "project" / name).unlink()
+    for _ in range(2):
+        assert execute(["paper", "page", str(tmp_path / "project")]) == 0, "and pages are made anew"
+
+
 def test_damaged_and_empty_folders(runs: list[Run], tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds no kept runs; 'xfed paper keep RUN --to"):
         kept_runs(tmp_path)
@@ -102,12 +117,44 @@ def test_damaged_and_empty_folders(runs: list[Run], tmp_path: Path) -> None:
         kept_runs(tmp_path / "kept")
 
 
-def test_runs_that_one_page_cannot_tell_apart_are_refused(train: Callable[..., Run], tmp_path: Path) -> None:
-    for name, alpha in (("a", 0.3), ("b", 0.1)):
-        KeptRun.of(train(name, method="fedper", alpha=alpha)).write(tmp_path / "kept")
-    with pytest.raises(InputError, match=r"'fedper-seed\d-\w+' and 'fedper-seed\d-\w+' have .* in common"):
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"alpha": 0.1}, r"(0.1 and 0.3|0.3 and 0.1) as alpha"),
+        ({"rounds": 1, "method": "fedavg"}, r"(1 and 2|2 and 1) as rounds"),
+        ({"convnet.width": 5}, r"(5 and 4|4 and 5) as width"),
+        ({"eval_every": 2}, "one method, its settings and seed in common"),
+    ],
+)
+def test_runs_that_do_not_compare_are_refused(
+    train: Callable[..., Run], tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    common = {"method": "fedper", "alpha": 0.3, "rounds": 2, "convnet.width": 4, "eval_every": 1}
+    for name, values in (("a", common), ("b", common | changes)):
+        KeptRun.of(train(name, **values)).write(tmp_path / "kept")
+    with pytest.raises(InputError, match=rf"kept runs '\S+' and '\S+' have {said}.*; keep them in folders of"):
         write_page(tmp_path / "kept")
     assert not (tmp_path / "kept" / "README.md").exists()
+
+
+def test_a_run_that_was_evaluated_on_some_clients_is_not_kept(train: Callable[..., Run]) -> None:
+    run = train(method="fedper", eval_clients=3)
+    with pytest.raises(InputError, match=r"was evaluated on 3 of \d+ clients, but a run is kept with every client"):
+        KeptRun.of(run)
+
+
+def test_clients_that_are_equally_well_off_are_on_nobodys_side(runs: list[Run], tmp_path: Path) -> None:
+    """Accuracies are kept to six digits: 1/3, 1/3, 1/3 and 0, 1/3, 2/3 have the same mean, up to a rounding."""
+    for run, exits in ((runs[2], [1 / 3, 1 / 3, 1 / 3]), (runs[4], [0, 1 / 3, 2 / 3])):
+        kept = KeptRun.of(run)
+        clients = dict.fromkeys(kept.clients, np.tile(np.array(exits), (len(kept.trained), 1)))
+        replace(kept, clients=clients).write(tmp_path / "kept")
+    write_page(tmp_path / "kept")
+    with (tmp_path / "kept" / "differences.csv").open(encoding="utf-8") as file:
+        (row,) = csv.DictReader(file)
+    assert row["clients better off"].startswith("0 of ")
+    assert float(row["p"]) == 1
+    assert row["verdict"] == "not told apart"
 
 
 def test_single_exit_runs_have_a_page_of_their_own(
@@ -125,17 +172,21 @@ def test_single_exit_runs_have_a_page_of_their_own(
     assert "| 12.34 |" in text
     assert "Published: Table 2 of the paper" in text
     KeptRun.of(train("all", method="fedper")).write(folder)
-    with pytest.raises(InputError, match=r"have 1 and 3 exits; keep them in folders of their own"):
+    with pytest.raises(InputError, match=r"have (all and last|last and all) as exits; keep them in folders"):
         write_page(folder)
 
 
 def test_tables_and_figures_come_on_one_page_in_the_papers_order(tmp_path: Path) -> None:
     out = tmp_path / "paper"
+    out.mkdir()
+    (out / "README.md").write_text("mine", encoding="utf-8")
     assert execute(["paper", "run", "matching-latency", "--scale", "tiny", "--out", str(out), "-q"]) == 0
     first = out / "matching-latency-tiny"
     shutil.copytree(first, out / "ablation-tiny")  # Table 5: after Table 4
     shutil.copytree(first, out / "mine-tiny")  # no name of ours
     (first / "more.md").write_text("## More of it\n\n| a |\n", encoding="utf-8")
+    assert execute(["paper", "page", str(out)]) == 2, "the page of somebody else stays"
+    (out / "README.md").unlink()
     assert execute(["paper", "page", str(out)]) == 0
     text = (out / "README.md").read_text(encoding="utf-8")
     titles = [line for line in text.splitlines() if line.startswith("## ")]

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from xfed.files import write_text
+from xfed.files import refuse_foreign, write_text
 from xfed.paper.catalogue import ARTEFACTS
 from xfed.paper.scales import SCALES
 
+TITLE = "# Tables and figures of the paper"
 MADE = re.compile(rf"([a-z-]+)-(?:{'|'.join(SCALES)})(?:-\d+)?")
 
 
@@ -24,7 +25,8 @@ def made_in(folder: Path) -> list[tuple[str, Path]]:
 def write_gallery(folder: Path) -> list[Path]:
     """Write `README.md`: every table with its figure."""
     page = folder / "README.md"
-    write_text(page, "\n".join(["# Tables and figures of the paper", "", *_sections(folder)]))
+    refuse_foreign(page, TITLE)
+    write_text(page, "\n".join([TITLE, "", *_sections(folder)]))
     return [page]
 
 

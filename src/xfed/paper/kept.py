@@ -45,6 +45,12 @@ class KeptRun:
     def of(cls, run: Run) -> KeptRun:
         """Reduce a finished run on disk."""
         run.require_finished()
+        last = run.evaluations()[-1]
+        if (last.weights != 1).any():
+            raise InputError(
+                f"run {str(run.path)!r} was evaluated on {len(last.weights)} of {round(last.weights.sum())} clients, "
+                "but a run is kept with every client; run it with eval_clients at the number of clients"
+            )
         environment, records = run.environment(), run.records()
         by_answer = {kind: run.evaluations(kind) for kind in ANSWERS}
         facts = {name: environment[name] for name in MACHINE} | {

@@ -12,17 +12,32 @@ import numpy as np
 from scipy.stats import wilcoxon
 
 from xfed.errors import InputError
-from xfed.files import write_text
+from xfed.files import refuse_foreign, write_text
 from xfed.paper import published
 from xfed.paper.kept import Accuracies, KeptRun, kept_runs
 from xfed.report.drawing import PALETTE, Drawing, lines
 from xfed.report.sheet import Cell, Number, Sheet, over_seeds
+from xfed.runs.settings import flat
 from xfed_runtime.answers import ANSWERS, Answer
 
 SEVERAL = (
     "Averaged, exits: with the answers that count in the run, running ones for xfed-plus, own ones for all others; "
     "both kinds stand beside it. "
 )
+FREE: dict[str, Any] = {
+    "seed": True,
+    "method": True,
+    "answers": True,
+    "place": True,
+    "evaluation": True,
+    "settings": {"method", "engine"},
+    "training": {"lr", "refit", "local_kd", "kernels", "on_failure", "min_replies"},
+}
+"""Settings in which runs on one page may differ: a row's name says them, or they say where and how a run was done."""
+DIGITS = 5
+"""Accuracies are kept to six digits: gaps below the fifth are rounding, of clients that are equally well off."""
+MADE_BY = "Made by `xfed paper page"
+"""Stands on every page: what lacks it is somebody else's."""
 DECISIVE = 0.05
 DRAWN = 6
 """Curves in the figure: the best methods."""
@@ -61,6 +76,9 @@ class Row:
 def write_page(folder: Path) -> list[Path]:
     """Write `README.md`, the tables and the figure of a folder of kept runs."""
     runs = kept_runs(folder)
+    refuse_foreign(folder / "README.md", MADE_BY)
+    for name, column in (("table.csv", "method,"), ("differences.csv", "against,")):
+        refuse_foreign(folder / name, column)
     rows = _rows(runs)
     shared = sorted(set.intersection(*(row.seeds for row in rows)))
     rows.sort(key=lambda row: -row.of(shared or row.seeds).accuracy().value)
@@ -84,7 +102,7 @@ def write_page(folder: Path) -> list[Path]:
             "",
             *_provenance(runs),
             "",
-            f"Made by `xfed paper page {folder.name}` from the folders beside it, each of which is a run in small form "
+            f"{MADE_BY} {folder.name}` from the folders beside it, each of which is a run in small form "
             "(`xfed paper keep RUN`): settings, costs, accuracy of every client.",
             "",
         ]
@@ -98,11 +116,7 @@ def _rows(runs: Sequence[KeptRun]) -> list[Row]:
     groups: dict[str, list[KeptRun]] = {}
     usual = _usual_rate(runs)
     for run in runs:
-        if run.exits != runs[0].exits:
-            raise InputError(
-                f"kept runs {runs[0].name!r} and {run.name!r} have {runs[0].exits} and {run.exits} exits; keep them in "
-                "folders of their own"
-            )
+        _require_alike(runs[0], run)
         group = groups.setdefault(label(run, usual), [])
         for other in group:
             if other.experiment.seed == run.experiment.seed:
@@ -112,6 +126,18 @@ def _rows(runs: Sequence[KeptRun]) -> list[Row]:
                 )
         group.append(run)
     return [Row(name, group) for name, group in groups.items()]
+
+
+def _require_alike(one: KeptRun, other: KeptRun) -> None:
+    """Refuse runs of different data, networks or training, whose rows do not compare."""
+    mine, theirs = (dict(flat(run.experiment.model_dump(mode="json", exclude=FREE))) for run in (one, other))
+    unlike = [name for name in dict.fromkeys((*mine, *theirs)) if mine.get(name) != theirs.get(name)]
+    if unlike:
+        name = unlike[0]
+        raise InputError(
+            f"kept runs {one.name!r} and {other.name!r} have {mine.get(name)} and {theirs.get(name)} as "
+            f"{name.rpartition('.')[2]}; keep them in folders of their own"
+        )
 
 
 def _usual_rate(runs: Sequence[KeptRun]) -> float | None:
@@ -181,8 +207,9 @@ def _table(rows: Sequence[Row], shared: Sequence[int]) -> Sheet:
         line.append(", ".join(str(run.experiment.seed) for run in row.runs))
         line += [Number(first.facts["bytes_up"] / 1000, digits=1), Number(first.facts["macs"] / 1e9)]
         body.append(line)
-    majority = first.facts["majority_baseline"]
-    trivial: list[Cell] = ["majority class", Number(100 * majority["mean"], 100 * majority["std"])]
+    by_seed = {run.experiment.seed: run.facts["majority_baseline"] for row in rows for run in row.runs}
+    means, spreads = ([100 * by_seed[seed][kind] for seed in sorted(by_seed)] for kind in ("mean", "std"))
+    trivial: list[Cell] = ["majority class", over_seeds(means, spreads)]
     body.append(trivial + [None] * (len(header) - 2))
     notes = (
         "Accuracy in %, last evaluation, on each client's own test samples: mean ± std over clients (seeds: std over "
@@ -232,7 +259,7 @@ def _differences(rows: Sequence[Row]) -> Sheet:
 def _gaps(one: Row, other: Row, seeds: Sequence[int], answers: Answer | None = None) -> Accuracies:
     """Give the differences in accuracy of all clients of some seeds; by default with the answers that count."""
     pairs = ([row.of([seed]).runs[0].accuracy(answers) for row in (one, other)] for seed in seeds)
-    return np.concatenate([mine - theirs for mine, theirs in pairs])
+    return np.concatenate([mine - theirs for mine, theirs in pairs]).round(DIGITS)
 
 
 def _p(gaps: Accuracies) -> float:
