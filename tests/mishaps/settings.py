@@ -111,6 +111,11 @@ OPTIONS = [
         "server momentum", "run --server-momentum 0.5", r"server_momentum goes with server_optimizer momentum or adam"
     ),
     Mishap("server rate", "run --server-lr 1", r"server_lr goes with server_optimizer sgd, momentum or adam"),
+    Mishap(
+        "exits that never wait",
+        "run --method xfed-plus --xfed-plus.unselected idle",
+        r"xfed-plus\.unselected goes with a schedule that lets exits wait; under 'fixed' all train",
+    ),
     Mishap("distilling twice", "run --local-kd", r"local_kd is 'sum': method 'xfed' distils by itself"),
     Mishap("schedule", "run --xfed.schedule cubic", r"xfed\.schedule is 'cubic': input should be 'linear'"),
     Mishap("calibration", "run --calibration 1", r"calibration is '1': input should be less than 1"),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Self
 
 import torch
-from pydantic import Field, NonNegativeFloat
+from pydantic import Field, NonNegativeFloat, model_validator
 from torch import Tensor, nn
 
 from xfed.algorithms.common.selection import ScheduleName
@@ -92,6 +92,14 @@ class XFedPlus(XFed):
             "repeats", description="distil from a round's second epoch on, when samples come again, or in all (X-FED)"
         )
         gamma: NonNegativeFloat = Field(1.0, description="γ: strength of the client's class prior; 0: none (X-FED)")
+
+        @model_validator(mode="after")
+        def _some_exits_wait(self) -> Self:
+            if self.unselected == "idle" and self.schedule == "fixed":
+                raise ValueError(
+                    "xfed-plus.unselected goes with a schedule that lets exits wait; under 'fixed' all train"
+                )
+            return self
 
     settings: Settings
 

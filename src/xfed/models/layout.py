@@ -9,7 +9,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from xfed.models.network import EarlyExitNetwork, Normalisation
+from xfed.models.network import EarlyExitNetwork, running_statistics
 from xfed.models.parts import Parts
 
 ALIGNMENT = 16  # float32 values, 64 bytes: kernels then see every part at the same alignment everywhere
@@ -76,7 +76,7 @@ class Layout:
                     end = entries[-1].stop
         statistics: list[Entry] = []
         count = 0
-        for name, buffer in _running(network).items():
+        for name, buffer in running_statistics(network).items():
             statistics.append(Entry(name, buffer.shape, Parts.STATISTICS, count))
             count = statistics[-1].stop
         return cls(tuple(entries), -(-end // ALIGNMENT) * ALIGNMENT, tuple(statistics), count, last + 1)
@@ -95,7 +95,7 @@ class Layout:
             parameter.data = view.copy_(parameter.data)
             if parameter.requires_grad:
                 parameter.register_hook(Tensor.contiguous)
-        for entry, buffer in zip(self.statistics, _running(network).values(), strict=True):
+        for entry, buffer in zip(self.statistics, running_statistics(network).values(), strict=True):
             buffer.data = state.statistics[entry.start : entry.stop].view(entry.shape).copy_(buffer.data)
         return state
 
@@ -175,13 +175,3 @@ class Layout:
                 pieces = tensors[part.key].split([entry.stop - entry.start for entry in entries])
                 named.update((e.name, p.view(e.shape)) for e, p in zip(entries, pieces, strict=True))
         return named
-
-
-def _running(network: EarlyExitNetwork) -> dict[str, Tensor]:
-    """Find the running means and variances, by `state_dict` name."""
-    return {
-        f"{name}.{kind}": getattr(module, kind)
-        for name, module in network.named_modules()
-        if isinstance(module, Normalisation) and module.running_mean is not None
-        for kind in ("running_mean", "running_var")
-    }

@@ -159,20 +159,28 @@ def _check(name: str, network: EarlyExitNetwork) -> None:
         owner[id(parameter)] = key
 
 
+def running_statistics(network: EarlyExitNetwork) -> dict[str, Tensor]:
+    """Find the running means and variances, by `state_dict` name."""
+    return {
+        f"{name}.{kind}": getattr(module, kind)
+        for name, module in network.named_modules()
+        if isinstance(module, Normalisation) and module.running_mean is not None
+        for kind in ("running_mean", "running_var")
+    }
+
+
 def refuse_memory(name: str, network: EarlyExitNetwork, example: Tensor) -> None:
     """Refuse a network that remembers, in buffers of its own, what it was trained on.
 
     Running statistics are a part of a model and stay with their client. Any other buffer would be taken from one
     client to the next, in whatever order a worker meets them.
     """
-    statistics = {"running_mean", "running_var", "num_batches_tracked"}
-    known = {
-        f"{prefix}.{each}"
-        for prefix, m in network.named_modules()
-        if isinstance(m, Normalisation)
-        for each in statistics
+    statistics = running_statistics(network)
+    others = {
+        key: buffer
+        for key, buffer in network.named_buffers()
+        if key not in statistics and not key.endswith(".num_batches_tracked")
     }
-    others = {key: buffer for key, buffer in network.named_buffers() if key not in known}
     if not others:
         return
     tried = copy.deepcopy(network).train()

@@ -15,7 +15,7 @@ class Parts(Flag):
     """Every exit but the last; empty in a single-exit network."""
     LAST_EXIT = auto()
     STATISTICS = auto()
-    """BatchNorm running means and variances: no parameters, and empty without BatchNorm."""
+    """Running means and variances of BatchNorm and InstanceNorm: no parameters, and empty where none are kept."""
 
     EXITS = SHALLOW_EXITS | LAST_EXIT
     MODEL = BACKBONE | EXITS
