@@ -120,6 +120,7 @@ def test_interrupted_while_torch_is_half_imported(tmp_path: Path, number: signal
         f"import os\ntry:\n    os.kill(os.getpid(), {int(number)})\nexcept BaseException:\n    os._exit(77)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, "-c", "from xfed.cli import main; main(['run'])"]
+    listening = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "  # a shell's & turns it off
+    command = [sys.executable, "-c", listening + "from xfed.cli import main; main(['run'])"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
     assert (ended.returncode, ended.stderr) == (128 + number, "xfed: interrupted\n")
