@@ -61,6 +61,12 @@ PARTITIONS = [
     partition("a large index", one(train=[2**40]), "holds a number of more than 32 bits"),
     partition("overlapping of no form", {**one(), "overlapping": "yes"}, "'overlapping' is neither true nor false"),
     Mishap(
+        "a share beside lists",
+        "run --partition p.json --calibration 0.1",
+        r"calibration is 0\.1, but partition file 'p\.json' lists calibration samples of its own; leave it out, or at",
+        values("p.json", one(calibration=[3])),
+    ),
+    Mishap(
         "another number of clients",
         "run --partition p.json --clients 7",
         r"partition file 'p\.json' has 1 clients, but clients is 7",

@@ -200,6 +200,8 @@ def test_a_default_client_and_deadlines(bundle: Bundle, pixels: Any) -> None:
         assert caller.refused(json.dumps({"inputs": pixels[:1].tolist(), "deadline_ms": -1}))[0] == 422
     with pytest.raises(ServingError, match="the latency table is for 1 exits, but the bundle has 3"):
         Service(bundle.root, Setup(device=Device("d", "r", 1, (1.0,), (1.0,), 1)))
+    with pytest.raises(ServingError, match="for deadlines, which need the format onnx-stages; onnx-if has none"):
+        Service(bundle.root, Setup(device=slow, format="onnx-if"))
 
 
 def test_the_other_format(bundle: Bundle, pixels: Any, halving: dict[int, Policy]) -> None:

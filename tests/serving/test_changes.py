@@ -222,6 +222,23 @@ def test_a_reload_repairs_a_copy_that_someone_damaged(
         assert repaired.intact()
 
 
+def test_a_damaged_copy_is_not_gone_back_to(place: Path, newer: Path, tokens: Path, pixels: Any) -> None:
+    generations = Generations(lambda: Service(place, Setup(client=0)))
+    with serving(generations, tokens) as caller:
+        first = generations.current
+        put(newer, place)
+        second = ask(caller, "/admin/reload")[1]["bundle"]
+        next(first.bundle.root.rglob("*.onnx")).unlink()
+        status, problem = ask(caller, "/admin/rollback")
+        assert (status, problem["detail"]) == (
+            409,
+            f"someone changed the server's own copy of bundle {first.id}, which answered before; "
+            f"bundle {second} goes on answering",
+        )
+        assert ask(caller, "/ready", method="GET") == (200, {"status": "ready", "bundle": second})
+        assert answers(caller, 3, pixels)["bundle"] == second
+
+
 def test_the_copy_goes_with_the_service(place: Path) -> None:
     service = Service(place, Setup())
     root = service.bundle.root

@@ -111,7 +111,10 @@ def test_a_partition_with_calibration_samples_stays_as_it_is(tmp_path: Path, by:
         (tmp_path / name).write_text(json.dumps(made.to_json()))
     else:
         made.save(tmp_path / name)
-    assert same(made, make_partition(data(), *plan_of(path=tmp_path / name, calibration=0.5, seed=9)))
+    for share in (0.0, 0.2):
+        assert same(made, make_partition(data(), *plan_of(path=tmp_path / name, calibration=share, seed=9)))
+    with pytest.raises(InputError, match=r"calibration is 0\.5, but .* lists calibration samples of its own"):
+        make_partition(data(), *plan_of(path=tmp_path / name, calibration=0.5))
 
 
 @pytest.mark.parametrize(

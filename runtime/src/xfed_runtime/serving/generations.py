@@ -44,10 +44,18 @@ class Generations:
             return loaded.id != old.id
 
     def rollback(self) -> bool:
-        """Let the bundle before this one answer again; once more, and the newer one does."""
+        """Let the bundle before this one answer again; once more, and the newer one does.
+
+        One whose own copy someone damaged is refused with a sentence, and nothing changes.
+        """
         with self._turn():
             if self.previous is None:
                 raise ServingError("there is no bundle to go back to: none was loaded before this one")
+            if not self.previous.intact():
+                raise ServingError(
+                    f"someone changed the server's own copy of bundle {self.previous.id}, which answered before; "
+                    f"bundle {self.current.id} goes on answering"
+                )
             self.current, self.previous = self.previous, self.current
             return True
 

@@ -85,6 +85,10 @@ class Service:
     """Answers requests from one bundle, in whatever thread it is called."""
 
     def __init__(self, path: Path, setup: Setup) -> None:
+        if setup.device is not None and setup.format != "onnx-stages":
+            raise ServingError(
+                f"a device's latencies are for deadlines, which need the format onnx-stages; {setup.format} has none"
+            )
         self._snapshot = Snapshot(path, setup.digest)
         self.setup, self.id, self.bundle = setup, self._snapshot.id, self._snapshot.bundle
         self._clients = frozenset(self.bundle.clients)

@@ -87,7 +87,7 @@ def make_partition(dataset: Dataset, plan: Dealing, seed: int) -> Partition:
     """Deal a data set's samples out as planned, and cut each client's 75 / 25 into train and test at random.
 
     A file says itself what is for training and what for testing; where no client of it has a calibration list, the
-    calibration share is taken from the training part.
+    calibration share is taken from the training part, and where one has, a share that is asked for is refused.
     """
     by, path = plan.way, plan.partition
     if (by == "file") != (path is not None):
@@ -99,6 +99,12 @@ def make_partition(dataset: Dataset, plan: Dealing, seed: int) -> Partition:
     if path is not None:
         partition = read_partition(path, len(dataset))
         if partition.sizes("calibration").any():
+            default = Dealing.model_fields["calibration"].default
+            if plan.calibration not in (0, default):
+                raise InputError(
+                    f"calibration is {plan.calibration:g}, but partition file {str(path)!r} lists calibration samples "
+                    f"of its own; leave it out, or at its default {default:g}"
+                )
             return partition
         pairs = ((split.train, split.test) for split in partition)
         return _with_calibration(pairs, plan.calibration, seed, partition.overlapping)
