@@ -11,13 +11,15 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import GraphProto, NodeProto, TensorProto, helper
+from torch import nn
 
-from tests.deployed import Deployed, rewrite
+from tests.deployed import Deployed, deploy, random_clients, rewrite
 from xfed import Run
 from xfed.bundles.graphs import IR_VERSION, OPSET
 from xfed.bundles.networks import model_of
 from xfed.bundles.verify import Reference, Way, _differences, skipping, verify
 from xfed.cli import execute
+from xfed.models.network import EarlyExitNetwork, Exit
 from xfed_runtime.bundle import Bundle
 
 pytestmark = pytest.mark.slow
@@ -82,6 +84,17 @@ def test_references_need_no_run(deployed: Deployed) -> None:
     assert (found.clients, found.samples, found.problems) == ([0, 3, 4], 12, [])
     assert len(found.checks) == 3 * 3
     assert max(check.difference for check in found.checks) < 1e-5
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_transposed_convolutions_are_counted(deployed: Deployed, tmp_path: Path, bias: bool) -> None:
+    """ONNX Runtime packs their weights, and a profile does not show what is packed."""
+    stages = [nn.Conv2d(1, 4, 3, padding=1), nn.ConvTranspose2d(4, 6, 2, stride=2, bias=bias)]
+    network = EarlyExitNetwork.of(stages, [Exit(4, 10), Exit(6, 10)], "all")
+    found = verify(deploy(network, deployed.dataset, tmp_path / "up", random_clients(network, [0])).bundle())
+    assert found.problems == []
+    # 8 × 8 digits: 64 positions of a 3 × 3 kernel, 1 → 4 channels; each position of 4 goes to 2 × 2 of 6
+    assert {check.macs for check in found.checks} == {64 * 36 + 40, 64 * 36 + 40 + 64 * 4 * 6 * 4 + 60}
 
 
 def test_graph_that_computes_everything_is_found_out(copy: Path) -> None:

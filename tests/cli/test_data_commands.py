@@ -62,6 +62,22 @@ def test_clients_that_share_samples(capsys: pytest.CaptureFixture[str]) -> None:
     assert kept[0] == kept[1] == Path("p.safetensors").read_bytes()
 
 
+def test_describe_a_network_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = (
+        "import xfed\n@xfed.model('one-more')\nclass Mine(xfed.ModelSource):\n"
+        "    def build(self, input_shape, classes, exits):\n"
+        "        from xfed.models.convnet import ConvNet\n"
+        "        return ConvNet(ConvNet.Settings(width=4)).build(input_shape, classes, exits)\n"
+    )
+    (tmp_path / "mine.py").write_text(code)
+    plugin = ["--plugin", str(tmp_path / "mine.py")]
+    assert execute(["models", "describe", "convnet", "--set", "convnet.width=4"]) == 0
+    usual = capsys.readouterr().out
+    for command in (["models", "describe", "one-more", *plugin], ["models", *plugin, "describe", "one-more"]):
+        assert execute(command) == 0
+        assert capsys.readouterr().out.splitlines()[1:] == usual.splitlines()[1:]
+
+
 def test_describe_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["models", "describe", "convnet", "--set", "convnet.width=4"]) == 0
     shown = capsys.readouterr().out

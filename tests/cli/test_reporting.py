@@ -105,6 +105,18 @@ def test_sweep(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "6 runs: 6 finished\n"
 
 
+def test_a_sweep_chooses_among_points_on_the_same_data() -> None:
+    command = ["sweep", "--methods", "fedper", "--vary", "alpha=0.1,10", "--vary", "lr=0.05,1e-6", *SMALL]
+    assert execute([*command, "--out", "runs/two"]) == 0
+    with Path("runs/two/sweep.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    for alpha in ("0.1", "10"):
+        rivals = [row for row in rows if row["alpha"] == alpha]
+        most = max(float(row["held out (%)"]) for row in rivals)
+        assert len(rivals) == 2
+        assert [row["best"] == "●" for row in rivals] == [float(row["held out (%)"]) == most for row in rivals]
+
+
 def test_report_takes_folders(train: Callable[..., Run], capsys: pytest.CaptureFixture[str]) -> None:
     train("runs/a", rounds=1)
     (train("runs/b", rounds=1, method="fedper").path / "finished.json").unlink()

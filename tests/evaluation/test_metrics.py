@@ -62,11 +62,28 @@ def test_columns_of_a_run(engine: str, train: Callable[..., Run], tmp_path: Path
     assert found.clients().set_index("client")["loss, exit 2"][client] == row["loss"]
 
 
+def test_figures_are_of_the_answers_that_count(train: Callable[..., Run]) -> None:
+    found = train(rounds=1, answers="running", metrics="loss,f1")
+    client, dataset = 1, found.dataset()
+    rows = found.partition()[client].test
+    logits = found.model(client)(dataset.normalise(dataset.inputs[rows])).logits
+    labels, passed = dataset.labels[rows].numpy(), np.zeros((len(rows), 10))
+    for j in sorted(logits):
+        passed += (j + 1) * logits[j].detach().double().softmax(1).numpy()
+        means = passed / passed.sum(1, keepdims=True)
+        table = found.metrics().set_index(["client", "exit"]).loc[(client, j + 1)]
+        row = table.iloc[-1] if table.ndim > 1 else table
+        assert row["accuracy"] == pytest.approx(np.mean(means.argmax(1) == labels))
+        assert row["f1"] == pytest.approx(f1_score(labels, means.argmax(1), average="macro"))
+        assert row["loss"] == pytest.approx(log_loss(labels, means, labels=range(10)), rel=1e-5)
+
+
 def test_unknown_and_taken_names() -> None:
     with pytest.raises(InputError, match=r"unknown metric 'los' \(did you mean loss\?\)"):
         tiny(metrics="f1,los")
-    with pytest.raises(InputError, match="metric 'accuracy' would take the place"):
-        metric("accuracy")
+    for name in ("accuracy", "own", "running"):
+        with pytest.raises(InputError, match=f"metric '{name}' would take the place"):
+            metric(name)
 
 
 def test_settings_that_came_later_leave_the_identity_of_a_run_alone() -> None:

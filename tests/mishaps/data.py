@@ -91,6 +91,7 @@ def arrays(name: str, sentence: str, **content: Any) -> Mishap:
     )
 
 
+SAME = {"x": X, "y": Y * 0}
 NAN, ENDLESS = np.ones((60, 8, 8), np.float32), np.ones((60, 8, 8), np.float32)
 NAN[17, 3, 3] = np.nan
 ENDLESS[5] = np.inf
@@ -110,6 +111,12 @@ ARRAYS = [
         each(lambda root: np.savez(root / "half.npz", x=X, y=Y), cut("half.npz")),
     ),
     arrays("objects", "is not a whole .npz file of plain arrays: Object arrays", x=np.array([{}] * 60), y=Y),
+    Mishap(
+        "one class",
+        f"run --dataset npz --npz.path a.npz {SMALL}",
+        r"data set 'npz' has one class, which needs no answer; allowed: two or more",
+        lambda root: np.savez(root / "a.npz", **SAME),
+    ),
     arrays("no y", "has no array 'y'; it has: x", x=X),
     arrays("labels with gaps", "has 3 different labels in y, from 0 to 2,000,000, but none is 1;", x=X, y=Y * 1000000),
     arrays("labels below 0", "has labels from -1 to 1; allowed: 0 to 1", x=X, y=Y - 1),

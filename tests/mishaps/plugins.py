@@ -15,7 +15,31 @@ def plugin(name: str, code: str | bytes, sentence: str, exit_code: int = 2) -> M
     return Mishap(name, RUN, sentence, text("mine.py", code), exit_code)
 
 
+TWO_LAYERS = """
+import torch
+import xfed
+
+
+class Deep(xfed.Exit):
+    def __init__(self):
+        super().__init__(4, 10)
+        self.before = torch.nn.Linear(4, 4)
+
+
+@xfed.model("deep")
+class Mine(xfed.ModelSource):
+    def build(self, input_shape, classes, exits):
+        stages = [torch.nn.Conv2d(1, 4, 3), torch.nn.Conv2d(4, 4, 3)]
+        return xfed.EarlyExitNetwork.of(stages, [Deep(), Deep()], exits)
+"""
+
 CASES = [
+    Mishap(
+        "exits that FedRoD cannot add to",
+        f"run --plugin mine.py --model deep --method fedrod {SMALL.replace(' --convnet.width 4', '')} --out r",
+        r"method 'fedrod' needs exits that are one linear layer with bias, and those of this network are not",
+        text("mine.py", TWO_LAYERS),
+    ),
     Mishap("no plug-in", "run --plugin nothing.py", r"plug-in file 'nothing\.py' does not exist"),
     Mishap(
         "a folder", "run --plugin mine.py", r"plug-in file 'mine\.py' cannot be read: .*directory", folder("mine.py")

@@ -63,6 +63,9 @@ def test_vanishing_maps_are_told_with_the_way_out() -> None:
         build("convnet", (1, 8, 8), 10, padding=0)  # 8 -> 6 -> 3 -> 1 -> 0
     with pytest.raises(InputError, match="depth 6, kernel 3 and padding auto leaves nothing of 32 × 32"):
         build("convnet", (3, 32, 32), 10, depth=6)  # even with padding 1: 32 -> 16 -> 8 -> 4 -> 2 -> 1 -> 0
+    with pytest.raises(InputError, match=r"use convnet\.padding=2 or a smaller"):
+        build("convnet", (3, 32, 32), 10, depth=6, padding=1)
+    build("convnet", (3, 32, 32), 10, depth=6, padding=2)
 
 
 def test_automatic_padding_saves_small_images() -> None:

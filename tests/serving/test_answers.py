@@ -244,11 +244,12 @@ def test_texts(tmp_path: Path) -> None:
         schema = caller.get("/bundle")["inputs"]
         assert [each["type"] for each in schema["anyOf"]] == ["string", "array"]
         for inputs, sentence in (
-            ([[[1, 2], [3, 4]]], "input 1 is a list of 2; this network takes a text, or 1 to 20 token ids"),
+            ([[]], "input 1 is a list of 0; this network takes a text, or 1 to 20 token ids"),
+            ([[[1, 2], [3, 4]]], "input 1 holds [1, 2], which is no token id; allowed: whole numbers"),
             (["word1", [1, 2]], "input 2 is a list of 2, but the first input is a text"),
             ([[1, 2], "word1"], "input 2 is a text; this network takes"),
             ([[1, 33]], "input 1 has token ids from 1 to 33; allowed: 0 to 32"),
-            ([[1.5]], "input 1 is a list of 1"),
+            ([[1, 2.0]], "input 1 holds 2.0, which is no token id"),
             (["a" * 100_001], "input 1 has 100,001 characters; allowed: up to 100,000"),
         ):
             status, detail = caller.refused(json.dumps({"inputs": inputs}))

@@ -61,6 +61,7 @@ def open_session(graph: Path, settings: SessionSettings) -> onnxruntime.Inferenc
     if settings.profiles is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(settings.profiles / graph.stem)
+        options.add_session_config_entry("session.disable_prepacking", "1")  # a profile lacks weights that were packed
     try:
         return onnxruntime.InferenceSession(str(graph), options, providers=list(settings.providers))
     except Exception as error:  # ONNX Runtime raises kinds of its own

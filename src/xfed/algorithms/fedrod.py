@@ -14,6 +14,7 @@ from xfed.algorithms.fedavg import FedAvg
 from xfed.components import BaseSettings
 from xfed.errors import InputError
 from xfed.models.parts import Parts
+from xfed.models.subnetwork import Subnetworks
 from xfed.protocol.algorithm import LOCAL_TEMPERATURE, LocalDistillation, method
 from xfed.protocol.client import Client, Personal
 from xfed.protocol.message import Message
@@ -84,6 +85,16 @@ class FedRoD(FedAvg):
         """Generic and personal heads, folded, are the client's own."""
         return Parts.EXITS
 
+    def check(self, subnetworks: Subnetworks, population: int) -> None:
+        """Refuse exits that hold more or less than weights and biases: a personal head is added to these."""
+        super().check(subnetworks, population)
+        names = {entry.name for entry in subnetworks.layout.entries if entry.part in Parts.EXITS}
+        heads = {head_name(j, kind) for j in range(len(subnetworks.network.exits)) for kind in ("weight", "bias")}
+        if names != heads:
+            raise InputError(
+                "method 'fedrod' needs exits that are one linear layer with bias, and those of this network are not"
+            )
+
     def train(self, client: Client, received: Message) -> Message:
         """Train backbone, generic exits and personal heads side by side."""
         heads = self._heads(client)
@@ -125,13 +136,13 @@ class FedRoD(FedAvg):
         zero = {p.key: torch.zeros(layout.count(p)) for p in Parts.EXITS if layout.count(p)}
         packed = {name: client.state.get(PERSONAL + name, tensor) for name, tensor in zero.items()}
         named = layout.named(packed)
-        heads = []
+        device, heads = client.trainer.device, []
         for index in range(client.exits):
-            weight, bias = (named.pop(f"exits.{index}.linear.{kind}", None) for kind in ("weight", "bias"))
-            if weight is None or bias is None:
-                raise InputError("method 'fedrod' needs exits that are one linear layer with bias")
-            device = client.trainer.device
-            heads.append((weight.to(device).clone().requires_grad_(), bias.to(device).clone().requires_grad_()))
-        if named:
-            raise InputError("method 'fedrod' needs exits that are one linear layer with bias")
+            weight, bias = (named[head_name(index, kind)].to(device).clone() for kind in ("weight", "bias"))
+            heads.append((weight.requires_grad_(), bias.requires_grad_()))
         return heads
+
+
+def head_name(index: int, kind: str) -> str:
+    """Name the weight or the bias of an exit, as in `state_dict`."""
+    return f"exits.{index}.linear.{kind}"

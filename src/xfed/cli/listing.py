@@ -31,6 +31,10 @@ def listing_commands(arguments: Sequence[str]) -> list[click.Command]:
         def show(plugin: Sequence[str], wide: bool, kind: str = kind) -> None:
             if click.get_current_context().invoked_subcommand is None:
                 _show(kind, plugin, wide)
+            elif plugin:
+                from xfed.components import load_plugins
+
+                load_plugins(plugin)
 
         if kind == "models" and "describe" in arguments:
             from xfed.cli.models import DESCRIBE

@@ -8,12 +8,14 @@ from typing import Any
 import click
 
 from xfed.cli.options import gather
+from xfed.components import load_plugins
 from xfed.experiment import Experiment
 from xfed.models.describe import describe
 from xfed.report.terminal import say, show_table
 
 
-def _describe(name: str, assignments: Sequence[str], **chosen: Any) -> None:
+def _describe(name: str, plugin: Sequence[str], assignments: Sequence[str], **chosen: Any) -> None:
+    load_plugins(plugin)
     values = {key: value for key, value in chosen.items() if value is not None}
     experiment = Experiment.from_mapping({**gather({}, assignments), **values, "model": name})
     card = experiment.dataset_source().outline() or experiment.load_data().card
@@ -43,6 +45,7 @@ DESCRIBE = click.Command(
         click.Argument(["name"]),
         click.Option(["--dataset"], metavar="name", help="data set whose inputs and classes it gets  [digits]"),
         click.Option(["--exits"], metavar="all|last", help="an exit after every stage, or the last one alone  [all]"),
+        click.Option(["--plugin"], multiple=True, metavar="path", help="Python file that registers more"),
         click.Option(["--set", "assignments"], multiple=True, metavar="key=value", help="set any setting"),
         click.Option(["--data-dir"], metavar="path", help="folder with raw data; default: XFED_DATA, then a cache"),
     ],

@@ -13,8 +13,7 @@ def tell_rehearsal(experiment: Experiment, output: Output) -> None:
     tried = rehearse(experiment)
     if output.quiet:
         return
-    used = experiment.changed(refit=experiment.algorithm().refit, answers=experiment.answering())
-    output.say(used.to_yaml().rstrip())
+    output.say(experiment.resolved().to_yaml().rstrip())
     output.say("")
     rounds = tried.experiment.training.rounds
     show_table(["in one round", "round 1", f"round {rounds}", "run, all clients"], tried.by_round(), wide=True)

@@ -28,6 +28,7 @@ from xfed.cli.output import OF_TRAINING, Output, number_for
 from xfed.cli.planning import PLAN, carry_out_told, tell_plan
 from xfed.comparison import Reuse, plan_runs
 from xfed.components import load_plugins
+from xfed.report.rows import by_task
 from xfed.report.sheet import Cell, Number, Sheet, accuracy
 from xfed.report.tables import settings_in_words
 from xfed.runs.reader import Run
@@ -38,8 +39,8 @@ NOTES = (
     "means of both, and the std over seeds of the mean beside them."
 )
 HELD_OUT = (
-    " Held out: the same on calibration samples. ● is the best of its method by that: settings are to be chosen by it, "
-    "since test samples judge the choice."
+    " Held out: the same on calibration samples. ● is the best of its method by that, among those with the same data, "
+    "dealt out alike: settings are to be chosen by it, since test samples judge the choice."
 )
 
 
@@ -105,6 +106,7 @@ def table(found: Sequence[tuple[Point, Sequence[Run]]]) -> Sheet:
     """Lay the grid out, a row per point."""
     keys = list(dict.fromkeys(key for point, _ in found for key in point.varied))
     most = max(len(runs[0].exit_macs) for _, runs in found)
+    tasks = by_task([runs[0] for _, runs in found])
     held_out = {point: _held_out(runs) for point, runs in found}
     aside = any(value is not None for value in held_out.values())
     rows: list[list[Cell]] = []
@@ -113,7 +115,12 @@ def table(found: Sequence[tuple[Point, Sequence[Run]]]) -> Sheet:
         settings = [str(point.varied[key]) if key in point.varied else "–" for key in keys]
         padding: list[Cell] = [None] * (most - len(exits))
         own = held_out[point]
-        rivals = [value for other, value in held_out.items() if other.method == point.method and value is not None]
+        alike = {run.path for run in next(group for group in tasks if runs[0] in group)}
+        rivals = [
+            value
+            for other, [first, *_] in found
+            if other.method == point.method and first.path in alike and (value := held_out[other]) is not None
+        ]
         best = len(rivals) > 1 and own is not None and own == max(rivals)
         chosen: list[Cell] = [None if own is None else Number(100 * own), "●" if best else ""]
         rows.append([point.method, *settings, *chosen[: 2 * aside], accuracy(runs), *exits, *padding])

@@ -17,10 +17,12 @@ from xfed.evaluation.traces import ExitTrace
 from xfed.models.layout import ModelState
 from xfed.models.parts import Parts
 from xfed.protocol.client import Client, Personal
-from xfed_runtime.answers import ANSWERS, Answer
+from xfed_runtime.answers import ANSWERS, Answer, Answering
 
 TRUNK = {part.key for part in Parts.BACKBONE | Parts.STATISTICS}
 """What clients must have in common to be evaluated in one pass."""
+SMALLEST = np.finfo(np.float32).tiny
+"""Stands for a probability of 0, which has no logarithm."""
 
 
 @dataclass(frozen=True)
@@ -48,27 +50,35 @@ class Evaluation:
 
 
 def evaluate(
-    members: Iterable[tuple[Client, Personal]], calibration: bool, metrics: Sequence[str] = ()
+    members: Iterable[tuple[Client, Personal]],
+    calibration: bool,
+    metrics: Sequence[str] = (),
+    answers: Answer = "own",
 ) -> dict[int, Evaluation]:
     """Evaluate clients: those on what all share in one pass, each with its own exits; the others one by one.
 
-    Members are taken one by one, so of whole personal models only one is in memory.
+    Metrics are of the `answers` that count in the run; accuracy is counted for both kinds. Members are taken one by
+    one, so of whole personal models only one is in memory.
     """
     together: list[tuple[Client, Mapping[str, Tensor]]] = []
     found: list[Evaluation] = []
     for client, personal in members:
         member = (client, {**personal.shared, **personal.own})
         if TRUNK & personal.own.keys():
-            found += _evaluate([member], calibration, metrics, alone=True)
+            found += _evaluate([member], calibration, metrics, answers, alone=True)
         else:
             together.append(member)
     if together:
-        found += _evaluate(together, calibration, metrics, alone=False)
+        found += _evaluate(together, calibration, metrics, answers, alone=False)
     return {evaluation.client: evaluation for evaluation in found}
 
 
 def _evaluate(
-    members: Sequence[tuple[Client, Mapping[str, Tensor]]], calibration: bool, metrics: Sequence[str], alone: bool
+    members: Sequence[tuple[Client, Mapping[str, Tensor]]],
+    calibration: bool,
+    metrics: Sequence[str],
+    answers: Answer,
+    alone: bool,
 ) -> Iterator[Evaluation]:
     clients = [client for client, _ in members]
     model = clients[0].model(members[0][1])
@@ -78,7 +88,8 @@ def _evaluate(
     if calibration:
         aside = _outputs(clients, [client.data.calibration for client in clients], model, exits)
     for client, tested, calibrated in zip(clients, test, aside, strict=True):
-        figures = {name: tuple(float(METRICS[name](each, tested.labels)) for each in tested.logits) for name in metrics}
+        said = tested.said(answers) if metrics else ()
+        figures = {name: tuple(float(METRICS[name](each, tested.labels)) for each in said) for name in metrics}
         calibration_trace = None if calibrated is None else calibrated.trace(client.id)
         yield Evaluation(client.id, tested.trace(client.id), calibration_trace, alone, figures)
 
@@ -93,6 +104,13 @@ class _Outputs:
 
     def trace(self, client: int) -> ExitTrace:
         return ExitTrace.of(client, self.samples, self.labels, self.logits)
+
+    def said(self, answers: Answer) -> Sequence[NDArray[np.float32]]:
+        """Give each exit's answers as logits: its own, or logarithms of the running means, whose softmax they are."""
+        if answers == "own":
+            return self.logits
+        running = Answering("running")
+        return [np.log(np.maximum(running.add(logits), SMALLEST)) for logits in self.logits]
 
 
 def _outputs(

@@ -1,7 +1,8 @@
 """Figures per client and exit beside accuracy, by name: built-in ones, and users' own.
 
-A metric is a function of one exit's logits (samples × classes) and the true classes of one client's test samples. It is
-computed where the samples are; only its value leaves.
+A metric is a function of what one exit answers, as logits (samples × classes), and the true classes of one client's
+test samples. Where running answers count, the logits are logarithms of their probabilities. It is computed where the
+samples are; only its value leaves.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xfed.errors import InputError, unknown
+from xfed_runtime.answers import ANSWERS
 
 Metric = Callable[[NDArray[np.float32], NDArray[np.int64]], float]
-TAKEN = ("round", "client", "exit", "samples", "correct", "accuracy", "trained", "weight")
+TAKEN = ("round", "client", "exit", "samples", "correct", "accuracy", *ANSWERS, "trained", "weight")
 """Columns that a table of metrics has anyway."""
 BINS = 15
 

@@ -82,6 +82,10 @@ class Experiment(Recipe):
             mine["settings"].pop("engine", None)
         return Experiment(**mine)
 
+    def resolved(self) -> Experiment:
+        """Give this experiment with what it leaves to the method said out."""
+        return self.changed(refit=self.algorithm().refit, answers=self.answering())
+
     @property
     def cohort_size(self) -> int:
         """Clients per round."""
@@ -99,6 +103,8 @@ class Experiment(Recipe):
             loaded = self.dataset_source().load()
         if loaded.digest is None and loaded.inputs.is_floating_point():  # decoded copies were looked through before
             refuse_not_finite(loaded.inputs.cpu().numpy(), f"data set {self.dataset!r}")
+        if len(loaded.classes) < 2:
+            raise InputError(f"data set {self.dataset!r} has one class, which needs no answer; allowed: two or more")
         return loaded.by_channel() if self.training.normalise == "channels" else loaded
 
     def engine(self) -> Engine:

@@ -155,8 +155,7 @@ class Host:
             return client, personal
 
         calibration = any(task.final and task.traces for task in tasks)
-        metrics = tasks[0].metrics if tasks else ()
-        found = evaluate(map(member, tasks), calibration, metrics)
+        found = evaluate(map(member, tasks), calibration, tasks[0].metrics, tasks[0].answers) if tasks else {}
         return [
             self._evaluated(task, found[task.client], meters[task.client], personals.get(task.client)) for task in tasks
         ]

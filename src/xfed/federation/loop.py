@@ -221,8 +221,8 @@ class Federation:
 
     def _evaluation(self, client: int, round: int, message: Message, final: bool) -> EvaluateTask:
         version = self.states.versions.get(client)
-        traces, metrics = self.traces, self.metrics
-        return EvaluateTask(client, round, message, version, final, traces, model=final, metrics=metrics)
+        traces, metrics, answers = self.traces, self.metrics, self.answers
+        return EvaluateTask(client, round, message, version, final, traces, final, metrics, answers)
 
     def _write_model(self, sent: Message, result: Evaluated) -> None:
         """Write a final model: what it shares with others is what was sent."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
@@ -43,9 +43,10 @@ class ConvNet(ModelSource):
         paddings = [0, 1] if s.padding == "auto" else [s.padding]
         padding = next((p for p in paddings if self._side(min(input_shape[1:]), p) >= 1), None)
         if padding is None:
+            enough = next(p for p in count() if self._side(min(input_shape[1:]), p) >= 1)
             raise InputError(
                 f"model 'convnet' with depth {s.depth}, kernel {s.kernel} and padding {s.padding} leaves nothing of "
-                f"{input_shape[1]} × {input_shape[2]} images; use convnet.padding=1 or a smaller convnet.depth"
+                f"{input_shape[1]} × {input_shape[2]} images; use convnet.padding={enough} or a smaller convnet.depth"
             )
         channels = [input_shape[0]] + [s.width] * s.depth
         stages = [self._stage(a, b, padding) for a, b in pairwise(channels)]

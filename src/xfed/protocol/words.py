@@ -62,9 +62,9 @@ class TrainTask(Word):
 class EvaluateTask(Word):
     """Evaluate the model that a message and the client's own state make.
 
-    What may come back is declared: counts per exit always; metrics per exit by their names; per-sample traces, and the
-    model itself, only where the run may have them. In the `final` evaluation a method may tune, and calibration samples
-    are evaluated too.
+    What may come back is declared: counts per exit always; metrics per exit by their names, of the `answers` that
+    count; per-sample traces, and the model itself, only where the run may have them. In the `final` evaluation a method
+    may tune, and calibration samples are evaluated too.
     """
 
     kind: ClassVar[str] = "evaluate"
@@ -76,6 +76,7 @@ class EvaluateTask(Word):
     traces: bool
     model: bool
     metrics: tuple[str, ...] = ()
+    answers: Answer = "own"
 
 
 @dataclass(frozen=True)

@@ -32,14 +32,12 @@ def names_of(runs: Sequence[Run]) -> list[str]:
 
 def _unlike(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
     """Say of each run in which settings it differs from others of its name; nothing where these are too many."""
-    settings = [
-        {name: value for name, value in flat(run.experiment.model_dump(mode="json")) if not name.startswith(ELSEWHERE)}
-        for run in runs
-    ]
+    every = [flat(run.experiment.resolved().model_dump(mode="json")) for run in runs]
+    settings = [{name: value for name, value in each if not name.startswith(ELSEWHERE)} for each in every]
     said = []
     for own, name in zip(settings, names, strict=True):
         alike = [other for other, same in zip(settings, names, strict=True) if same == name]
         differing = [key for key in own if any(other.get(key) != own[key] for other in alike)]
-        words = [f"{key.rpartition('.')[2]} {own[key]}" for key in differing]
+        words = [f"{key.rpartition('.')[2]} {'default' if own[key] is None else own[key]}" for key in differing]
         said.append(", ".join(words) if len(words) <= MOST_SETTINGS else "")
     return said

@@ -13,6 +13,7 @@ from xfed.report.rows import MethodRow, mean
 from xfed.report.terminal import show_caption, show_table
 from xfed.runs.reader import Run
 from xfed.units import counted, size
+from xfed_runtime.answers import ANSWERS
 
 CAPTION = (
     "Accuracy in % on each client's own test samples: averaged over exits, then mean ± std over clients. "
@@ -147,9 +148,13 @@ def _any(runs: Sequence[Run], of: Callable[[Experiment], object]) -> str:
 def warnings(rows: Sequence[MethodRow], runs: Sequence[Run]) -> list[str]:
     """Say what a reader must know before comparing the rows, in sentences."""
     told = []
-    unseen = max(row.untrained for row in rows)
+    own, running = ([run for run in runs if run.experiment.answering() == kind] for kind in ANSWERS)
+    if own and running:
+        means, each = (_any(some, lambda e: e.method) for some in (running, own))
+        told.append(f"Exits answer with running means in {means}, with their own softmax in {each}.")
+    unseen = max(int((~run.summary().last.trained).sum()) for run in runs)
     if unseen:
-        told.append(f"Of the evaluated clients, up to {unseen:g} never took part (columns: trained, never).")
+        told.append(f"Of the evaluated clients, up to {unseen} never took part (columns: trained, never).")
     evaluated, clients = max(len(run.summary().last.trained) for run in runs), runs[0].experiment.dealing.clients
     if evaluated < clients:
         told.append(f"Evaluated: a sample of {evaluated:,} clients, each counting for the clients it stands for.")

@@ -57,6 +57,7 @@ def test_token_ids(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "sentence"),
     [
+        ({"x": X, "y": Y, "client": np.array([1, np.nan, np.nan])}, "has 2 samples whose client is NaN"),
         ({"x": X}, "has no array 'y'; it has: x"),
         ({"a": X}, "has no array 'x'; it has: a"),
         ({"x": X, "y": Y[:2]}, r"has y of int64 and shape \(2,\); allowed: one whole number for each of 3 inputs"),

@@ -116,8 +116,11 @@ def _text(item: Any, which: str) -> str:
 
 def _ids(inputs: TextInputs, item: Any, which: str) -> list[int]:
     takes = "a text, or " if inputs.vocabulary is not None else ""
-    if not (isinstance(item, list) and 0 < len(item) <= inputs.length and all(type(each) is int for each in item)):
+    if not (isinstance(item, list) and 0 < len(item) <= inputs.length):
         raise RequestError(422, f"{which} is {_kind(item)}; this network takes {takes}1 to {inputs.length} token ids")
+    odd = next((each for each in item if type(each) is not int), None)
+    if odd is not None:
+        raise RequestError(422, f"{which} holds {odd!r:.40}, which is no token id; allowed: whole numbers")
     if not 0 <= min(item) <= max(item) < inputs.tokens:
         raise RequestError(
             422, f"{which} has token ids from {min(item)} to {max(item)}; allowed: 0 to {inputs.tokens - 1}"

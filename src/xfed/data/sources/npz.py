@@ -19,6 +19,7 @@ from xfed.data.raw.reasons import reason
 from xfed.data.raw.source import DecodedSource
 from xfed.errors import InputError
 from xfed.memory import refuse_too_large
+from xfed.units import counted
 
 UNREADABLE = (
     OSError,
@@ -95,6 +96,10 @@ class Npz(DecodedSource):
         if "client" in arrays:
             if arrays["client"].shape != y.shape:
                 raise InputError(f"{where} has client of shape {arrays['client'].shape}; allowed: {y.shape}, as y")
+            if nameless := int(np.sum(arrays["client"] != arrays["client"])):
+                raise InputError(
+                    f"{where} has {counted(nameless, 'sample')} whose client is NaN; allowed: a name for each"
+                )
             groups = np.unique(arrays["client"], return_inverse=True)[1]
         return _contents(x, where, labels=y, classes=classes, groups=groups)
 
