@@ -34,8 +34,6 @@ class MethodRow:
     client_state: float | None
     server_state: float | None
     seconds: float
-    untrained: float
-    """Clients that never took part, of those evaluated."""
     trained_alone: float
     untrained_alone: float | None
 
@@ -86,7 +84,6 @@ def _row(method: str, runs: Sequence[Run]) -> MethodRow:
         client_state=_mean_or_none([client for client, _ in states]),
         server_state=_mean_or_none([server for _, server in states]),
         seconds=seconds / len(runs),
-        untrained=mean(float((~s.last.trained).sum()) for s in summaries),
         trained_alone=mean(only.mean for s in summaries if (only := s.last.only(trained=True))),
         untrained_alone=_mean_or_none([only.mean if (only := s.last.only(trained=False)) else None for s in summaries]),
     )
