@@ -69,3 +69,26 @@ def test_captions_say_how_samples_were_dealt_out(
     assert f', {words}"' in written
     if way != "dirichlet":
         assert "Dir(" not in told + written
+
+
+def test_tables_say_whose_answers_are_running_means(train: Callable[..., Run]) -> None:
+    runs = [train(method, rounds=1, method=method) for method in ("xfed", "fedper", "xfed-plus")]
+    told = "Exits answer with running means in xfed-plus, with their own softmax in xfed, fedper."
+    assert told in notes(collect(runs), runs)
+    assert "Exits answer" not in notes(collect(runs[:2]), runs[:2])
+
+
+def test_names_tell_settings_apart_that_differ_and_no_others(train: Callable[..., Run]) -> None:
+    runs = [train(name, rounds=1, answers=answers) for name, answers in (("r", "running"), ("o", "own"), ("n", None))]
+    assert [row.method for row in collect(runs)] == [
+        "xfed, answers running",
+        "xfed, answers own, o",
+        "xfed, answers own, n",
+    ]
+
+
+def test_clients_that_never_took_part_are_whole(train: Callable[..., Run]) -> None:
+    runs = [train(f"seed {seed}", rounds=1, sample=0.34, seed=seed) for seed in (1, 2)]
+    runs.append(train("seed 3", rounds=2, sample=0.34, seed=1))
+    most = max(int((~run.summary().last.trained).sum()) for run in runs)
+    assert f"up to {most} never took part" in notes(collect(runs), runs)

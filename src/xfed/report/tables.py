@@ -150,7 +150,7 @@ def warnings(rows: Sequence[MethodRow], runs: Sequence[Run]) -> list[str]:
     told = []
     own, running = ([run for run in runs if run.experiment.answering() == kind] for kind in ANSWERS)
     if own and running:
-        means, each = (_any(some, lambda e: e.method) for some in (running, own))
+        means, each = (", ".join(dict.fromkeys(run.experiment.method for run in some)) for some in (running, own))
         told.append(f"Exits answer with running means in {means}, with their own softmax in {each}.")
     unseen = max(int((~run.summary().last.trained).sum()) for run in runs)
     if unseen:
